@@ -377,6 +377,8 @@ class Plan:
         k_zero: Any = None,
         v_scale: Any = None,
         v_zero: Any = None,
+        k_key_group: _Int | None = None,
+        v_key_group: _Int | None = None,
     ) -> _A: ...
     @overload
     def run(
@@ -403,6 +405,8 @@ class Plan:
         k_zero: Any = None,
         v_scale: Any = None,
         v_zero: Any = None,
+        k_key_group: _Int | None = None,
+        v_key_group: _Int | None = None,
     ) -> tuple[_A, _A]: ...
     @overload
     def run(
@@ -429,6 +433,8 @@ class Plan:
         k_zero: Any = None,
         v_scale: Any = None,
         v_zero: Any = None,
+        k_key_group: _Int | None = None,
+        v_key_group: _Int | None = None,
     ) -> tuple[_A, _A]: ...
     @overload
     def run(
@@ -455,6 +461,8 @@ class Plan:
         k_zero: Any = None,
         v_scale: Any = None,
         v_zero: Any = None,
+        k_key_group: _Int | None = None,
+        v_key_group: _Int | None = None,
     ) -> tuple[_A, _A, _A]: ...
     @overload
     def run(
@@ -481,6 +489,8 @@ class Plan:
         k_zero: Any = None,
         v_scale: Any = None,
         v_zero: Any = None,
+        k_key_group: _Int | None = None,
+        v_key_group: _Int | None = None,
     ) -> Any: ...
     def explain(self, *, json: bool = False) -> str: ...
     def workspace(self, n: _Int = 1) -> int: ...

@@ -330,34 +330,67 @@ int read_inputs(problem *p, const attn_options *o, const attn_call *call, int64_
     return positive_int32(p->args.kv_len, "the number of keys");
 }
 
-/* How many adjacent keys share a scale where n scales lie along the keys; 0: each has its own, or all
- * one. */
-static int key_group_of(const char *name, int64_t n, int64_t keys, uint32_t *group)
+/* Whether groups of so many keys have n scales. */
+static int groups_fit(const char *name, int64_t n, int64_t keys, int64_t group)
 {
-    const int64_t each = (keys + n - 1) / n;
-    *group = n == 1 || n == keys ? 0 : (uint32_t)each;
-    if (!*group || (each && (keys + each - 1) / each == n))
+    const int64_t groups = keys / group + (keys % group > 0);
+    if (groups == n)
         return 0;
-    PyErr_Format(
-        PyExc_ValueError,
-        "%s_scale has %lld along %lld keys; 1 or as many as there are keys or whole groups of "
-        "them is needed",
-        name, (long long)n, (long long)keys);
+    PyErr_Format(PyExc_ValueError,
+                 "%s_scale has %lld along %lld keys, where groups of %lld (%s_key_group) have %lld",
+                 name, (long long)n, (long long)keys, (long long)group, name, (long long)groups);
     return -1;
 }
 
-/* Scales of codes: f32 [batch or pages, kv_heads, keys, groups], any of them 1. */
-static int read_scale(array *scale, array *zero, PyObject *scale_given, PyObject *zero_given,
-                      const char *name, const int64_t keys[4], heed_quant *out)
+/* How many adjacent keys share a scale where n scales lie along the keys; 0: each has its own, or all
+ * one. Groups of several sizes may be n, and which one it is the scales do not say. */
+static int key_group_of(const char *name, PyObject *given, int64_t n, int64_t keys, uint32_t *group)
 {
-    int64_t stride[4];
-    if (!scale_given && !zero_given)
+    const int64_t least = (keys + n - 1) / n, most = n > 1 ? (keys + n - 2) / (n - 1) - 1 : least;
+    int64_t each;
+    if (given) {
+        if (int64_of(given, "a key group", 1, &each) < 0 ||
+            positive_int32(each, "a key group") < 0 || groups_fit(name, n, keys, each) < 0)
+            return -1;
+        *group = n == 1 ? 0 : (uint32_t)each;
         return 0;
-    if (!scale_given) {
-        PyErr_Format(PyExc_ValueError, "%s_zero is given without %s_scale", name, name);
+    }
+    *group = n == 1 || n == keys ? 0 : (uint32_t)least;
+    if (!*group || (least > 0 && least == most))
+        return 0;
+    if (least > 0 && least < most)
+        PyErr_Format(PyExc_ValueError,
+                     "%s_scale has %lld along %lld keys, as groups of %lld to %lld have; "
+                     "%s_key_group, how many keys share a scale, is needed",
+                     name, (long long)n, (long long)keys, (long long)least, (long long)most, name);
+    else
+        PyErr_Format(PyExc_ValueError,
+                     "%s_scale has %lld along %lld keys; 1 or as many as there are keys or groups "
+                     "of them is needed",
+                     name, (long long)n, (long long)keys);
+    return -1;
+}
+
+/* What a call gives for the codes of k or v; all borrowed, NULL where not given. */
+typedef struct scale_given {
+    const char *name; /* "k" or "v" */
+    PyObject *scale, *zero, *key_group;
+} scale_given;
+
+/* Scales of codes: f32 [batch or pages, kv_heads, keys, groups], any of them 1. */
+static int read_scale(array *scale, array *zero, const scale_given *given, const int64_t keys[4],
+                      heed_quant *out)
+{
+    const char *name = given->name;
+    int64_t stride[4];
+    if (!given->scale && !given->zero && !given->key_group)
+        return 0;
+    if (!given->scale) {
+        PyErr_Format(PyExc_ValueError, "%s_%s is given without %s_scale", name,
+                     given->zero ? "zero" : "key_group", name);
         return -1;
     }
-    if (array_of(scale, scale_given, "a scale", false, false) < 0)
+    if (array_of(scale, given->scale, "a scale", false, false) < 0)
         return -1;
     if (scale->type != HEED_F32 || scale->axes != 4) {
         PyErr_Format(PyExc_ValueError, "%s_scale is no f32 array of 4 axes", name);
@@ -373,8 +406,8 @@ static int read_scale(array *scale, array *zero, PyObject *scale_given, PyObject
         PyErr_Format(PyExc_ValueError, "%s_scale does not fit the array it is for", name);
         return -1;
     }
-    if (zero_given) {
-        if (array_of(zero, zero_given, "a zero", false, false) < 0)
+    if (given->zero) {
+        if (array_of(zero, given->zero, "a zero", false, false) < 0)
             return -1;
         for (int i = 0; i < 4; i++)
             if (zero->type != HEED_F32 || zero->axes != 4 || zero->shape[i] != scale->shape[i] ||
@@ -390,7 +423,7 @@ static int read_scale(array *scale, array *zero, PyObject *scale_given, PyObject
     out->scale = address_of(scale);
     memcpy(out->stride, stride, sizeof out->stride);
     out->group = scale->shape[3] == 1 ? 0 : (uint32_t)(keys[3] / scale->shape[3]);
-    return key_group_of(name, scale->shape[2], keys[2], &out->key_group);
+    return key_group_of(name, given->key_group, scale->shape[2], keys[2], &out->key_group);
 }
 
 int read_scales(problem *p, const attn_call *call)
@@ -398,12 +431,12 @@ int read_scales(problem *p, const attn_call *call)
     heed_attn_args *args = &p->args;
     int64_t keys[4] = {call->block_table ? args->n_pages : args->batch, p->desc.kv_heads,
                        call->block_table ? call->page_len : args->kv_len, p->desc.qk_dim};
-    if (read_scale(&p->k_scale, &p->k_zero, call->k_scale, call->k_zero, "k", keys,
-                   &args->k_quant) < 0)
+    const scale_given k = {"k", call->k_scale, call->k_zero, call->k_key_group},
+                      v = {"v", call->v_scale, call->v_zero, call->v_key_group};
+    if (read_scale(&p->k_scale, &p->k_zero, &k, keys, &args->k_quant) < 0)
         return -1;
     keys[3] = p->desc.v_dim;
-    if (read_scale(&p->v_scale, &p->v_zero, call->v_scale, call->v_zero, "v", keys,
-                   &args->v_quant) < 0)
+    if (read_scale(&p->v_scale, &p->v_zero, &v, keys, &args->v_quant) < 0)
         return -1;
     if (args->k_quant.scale || args->v_quant.scale)
         p->desc.features |= HEED_HAS_QUANT;

@@ -209,7 +209,8 @@
     "run($self, q, k, v, *, mask=None, bias=None, alibi=None, sinks=None, "                        \
     "q_lens=None, kv_lens=None, position=None, ranges=None, key_blocks=None, "                     \
     "mask_from=None, block_table=None, out=None, return_lse=False, "                               \
-    "return_weights=False, k_scale=None, k_zero=None, v_scale=None, v_zero=None)\n"                \
+    "return_weights=False, k_scale=None, k_zero=None, v_scale=None, v_zero=None, "                 \
+    "k_key_group=None, v_key_group=None)\n"                                                        \
     "--\n"                                                                                         \
     "\n"                                                                                           \
     "heed.attention of what the plan is for.\n"                                                    \
@@ -217,9 +218,12 @@
     "block_table     int32 [batch, pages]: with page_len, the pages of each sequence "             \
     "in order\n"                                                                                   \
     "kv_lens         [batch] keys of each sequence\n"                                              \
-    "k_scale, k_zero, v_scale, v_zero   of codes: f32 [batch or pages, kv_heads, "                 \
-    "keys, groups], axes of 1 repeat;\n"                                                           \
-    "                n along the keys are each for the next ceil(keys / n) of them\n"              \
+    "k_scale, k_zero, v_scale, v_zero   of codes: f32 [batch or pages, kv_heads, keys or "         \
+    "groups of keys, groups of\n"                                                                  \
+    "                dims], axes of 1 repeat\n"                                                    \
+    "k_key_group, v_key_group   adjacent keys that share a scale, the last group having what is "  \
+    "left; needed where\n"                                                                         \
+    "                groups of several sizes would have as many scales\n"                          \
     "\n"                                                                                           \
     "Returns and errors as heed.attention.\n"                                                      \
     "\n"                                                                                           \

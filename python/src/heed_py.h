@@ -198,7 +198,7 @@ typedef struct attn_call {
     PyObject *mask, *bias, *alibi, *sinks, *q_lens, *kv_lens, *ranges, *key_blocks, *mask_from,
         *out;
     PyObject *cu_q, *cu_k, *block_table;
-    PyObject *k_scale, *k_zero, *v_scale, *v_zero;
+    PyObject *k_scale, *k_zero, *v_scale, *v_zero, *k_key_group, *v_key_group;
     bool return_lse, return_weights;
     uint32_t k_code, v_code; /* HEED_DTYPE_NONE: the types of the arrays */
     uint32_t page_len;

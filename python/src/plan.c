@@ -121,9 +121,10 @@ static PyObject *plan_run(PyObject *object, PyObject *const *args, Py_ssize_t na
 {
     SIGNATURE(sig, "run", 3, 3, "q", "k", "v", "mask", "bias", "alibi", "sinks", "q_lens",
               "kv_lens", "position", "ranges", "key_blocks", "mask_from", "block_table", "out",
-              "return_lse", "return_weights", "k_scale", "k_zero", "v_scale", "v_zero");
+              "return_lse", "return_weights", "k_scale", "k_zero", "v_scale", "v_zero",
+              "k_key_group", "v_key_group");
     plan_object *self = (plan_object *)object;
-    PyObject *value[21];
+    PyObject *value[23];
     attn_options o = self->options;
     attn_call call;
     if (read_call(&sig, args, nargs, kwnames, value) < 0)
@@ -147,8 +148,8 @@ static PyObject *plan_run(PyObject *object, PyObject *const *args, Py_ssize_t na
         return NULL;
     call.ranges = value[10], call.key_blocks = value[11], call.mask_from = value[12];
     call.block_table = value[13], call.out = value[14];
-    call.k_scale = value[17], call.k_zero = value[18], call.v_scale = value[19],
-    call.v_zero = value[20];
+    call.k_scale = value[17], call.k_zero = value[18], call.v_scale = value[19];
+    call.v_zero = value[20], call.k_key_group = value[21], call.v_key_group = value[22];
     call.k_code = self->k_code, call.v_code = self->v_code, call.page_len = self->desc.page_len;
     call.plan = &self->desc;
     call.max_batch = self->desc.max_batch, call.max_q_len = self->desc.max_q_len;

@@ -348,7 +348,39 @@ def test_scales_and_zeros(keys, per):
     q = oracle.normal(rng, 2, 4, 3, 64)
     plan = heed.plan(q_heads=4, kv_heads=2, dim=64, kv_dtype="u8")
     given = {"k_scale": scale, "k_zero": zero, "v_scale": scale, "v_zero": zero}
+    if per == "group of keys":
+        given |= {"k_key_group": 4, "v_key_group": 4}
     oracle.check(plan.run(q, codes, codes, **given), oracle.attention(q, near, near)[0])
+
+
+@pytest.mark.parametrize("keys", [1, 8, 9, 31, 32, 33, 64, 65, 100])
+@pytest.mark.parametrize("group", [1, 4, 32, 100, 2**31 - 1])
+def test_key_groups(keys, group):
+    """Scales of groups of keys, the last of which may be short, are those of the group that is named. Without
+    a name they are right or refused."""
+    rng = np.random.default_rng(4)
+    codes, q = rng.integers(0, 256, (1, 1, keys, 32), dtype=np.uint8), oracle.normal(rng, 1, 1, 2, 32)
+    k_scale, v_scale = ((rng.random((1, 1, -(-keys // n), 1)) / 64).astype(np.float32) for n in (group, 8))
+    near = [codes * scale.astype(float)[:, :, np.arange(keys) // n] for scale, n in ((k_scale, group), (v_scale, 8))]
+    want = oracle.attention(q, *near)[0]
+    plan = heed.plan(q_heads=1, dim=32, kv_dtype="u8")
+    scales = {"k_scale": k_scale, "v_scale": v_scale}
+    oracle.check(plan.run(q, codes, codes, **scales, k_key_group=np.int64(group), v_key_group=8), want)
+    try:
+        oracle.check(plan.run(q, codes, codes, **scales), want)
+    except ValueError as error:
+        assert "_key_group, how many keys share a scale, is needed" in str(error)
+
+
+def test_key_groups_of_pages():
+    rng = np.random.default_rng(5)
+    codes, q = rng.integers(0, 256, (3, 1, 8, 32), dtype=np.uint8), oracle.normal(rng, 1, 1, 2, 32)
+    scale = (rng.random((3, 1, 2, 1)) / 64).astype(np.float32)
+    near = (codes * np.repeat(scale.astype(float), 5, 2)[:, :, :8])[[2, 0]].reshape(1, 1, 16, 32)
+    plan = heed.plan(q_heads=1, dim=32, kv_dtype="u8", page_len=8)
+    out = plan.run(q, codes, codes, block_table=np.array([[2, 0]], np.int32), kv_lens=[13], k_scale=scale, v_scale=scale,
+                   k_key_group=5, v_key_group=5)
+    oracle.check(out, oracle.attention(q, near[:, :, :13], near[:, :, :13])[0])
 
 
 def test_signs_of_codes():
@@ -369,11 +401,18 @@ def test_wrong_scales_and_zeros():
     q, (codes, ones) = oracle.normal(RNG, 1, 2, 3, 8), (np.ones((1, 2, 10, 8), t) for t in (np.uint8, np.float32))
     plan = heed.plan(q_heads=2, dim=8, kv_dtype="u8")
     run = lambda k_scale, k_zero: plan.run(q, codes, codes, k_scale=k_scale, k_zero=k_zero, v_scale=ones[:, :1, :1, :1])
-    for n in (1, 2, 3, 4, 5, 10):  # each for ceil(10 / n) keys
+    for n in (1, 3, 4, 5, 10):  # groups of one size have so many
         run(ones[:, :, :n, :1], None)
+    with pytest.raises(ValueError, match="k_scale has 2 along 10 keys, as groups of 5 to 9 have; k_key_group"):
+        run(ones[:, :, :2, :1], None)
     for n in (6, 7, 8, 9, 11, 20):
         with pytest.raises(ValueError, match=f"k_scale has {n} along 10 keys"):
             run(np.ones((1, 2, n, 1), np.float32), None)
+    for group, words in ((0, "a key group is 0"), (2**31, "more than 2"), (4, r"groups of 4 \(k_key_group\) have 3"), (1, "have 10")):
+        with pytest.raises(ValueError, match=words):
+            plan.run(q, codes, codes, k_scale=ones[:, :, :2, :1], v_scale=ones[:, :1, :1, :1], k_key_group=group)
+    with pytest.raises(ValueError, match="v_key_group is given without v_scale"):
+        plan.run(q, codes, codes, k_scale=ones[:, :1, :1, :1], v_key_group=4)
     repeated, own = np.broadcast_to(ones[:1, :1, :1, :1], (1, 2, 10, 1)), ones[..., :1].copy()
     run(repeated, repeated)
     run(own, own.copy())
