@@ -249,6 +249,8 @@ int array_of(array *a, PyObject *object, const char *name, bool writable, bool a
         PyErr_Format(PyExc_ValueError, "%s is read-only", name);
         failed = -1;
     }
+    if (!failed && writable && (a->kind == KIND_EXCHANGE || a->kind == KIND_DLPACK))
+        failed = given_without_gradient(object, name);
     if (failed) {
         array_release(a);
         return -1;

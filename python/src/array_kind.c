@@ -21,7 +21,7 @@ static const struct {
 } dtypes[N_DTYPES] = {{"float32", HEED_F32}, {"float16", HEED_F16}, {"int32", EL_I32},
                       {"bool", EL_BOOL},     {"int64", EL_I64},     {"uint16", EL_U16}};
 static PyObject *numpy_empty, *numpy_dtype[N_DTYPES];
-PyObject *word_dlpack, *word_api, *word_max_version, *word_dtype, *word_is_neg;
+PyObject *word_dlpack, *word_api, *word_max_version, *word_dtype, *word_is_neg, *word_requires_grad;
 
 static int load_numpy(PyObject *numpy)
 {

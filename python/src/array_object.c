@@ -312,8 +312,9 @@ int arrays_init(PyObject *module)
     word_max_version = PyUnicode_InternFromString("max_version");
     word_dtype = PyUnicode_InternFromString("dtype");
     word_is_neg = PyUnicode_InternFromString("is_neg");
+    word_requires_grad = PyUnicode_InternFromString("requires_grad");
     if (!array_type || !word_dlpack || !word_api || !word_max_version || !word_dtype ||
-        !word_is_neg)
+        !word_is_neg || !word_requires_grad)
         return -1;
     return PyModule_AddObjectRef(module, "Array", array_type);
 }

@@ -7,6 +7,22 @@ static void writable_view(heed_view *view, const array *a, const int64_t stride[
     memcpy(view->stride, stride, sizeof view->stride);
 }
 
+static int out_apart(const problem *p)
+{
+    const struct {
+        const array *in;
+        const char *name;
+    } read[] = {{&p->q, "q"},           {&p->k, "k"},
+                {&p->v, "v"},           {&p->mask, "mask"},
+                {&p->bias, "bias"},     {&p->k_scale, "k_scale"},
+                {&p->k_zero, "k_zero"}, {&p->v_scale, "v_scale"},
+                {&p->v_zero, "v_zero"}};
+    for (size_t i = 0; i < sizeof read / sizeof read[0]; i++)
+        if (given_apart(&p->out, read[i].in, read[i].name, false) < 0)
+            return -1;
+    return 0;
+}
+
 static int given_out(problem *p, const attn_options *o, const attn_call *call,
                      const int64_t want[4], int64_t stride[4])
 {
@@ -22,7 +38,7 @@ static int given_out(problem *p, const attn_options *o, const attn_call *call,
                          shape_text(want_text, sizeof want_text, 4, want));
             return -1;
         }
-    return 0;
+    return out_apart(p);
 }
 
 /* Makes a new f32 array with the axes that there are, filled where the run does not write. */
@@ -115,12 +131,7 @@ int describe_outputs(problem *p, const attn_options *o, const attn_call *call,
 PyObject *problem_results(problem *p, const attn_call *call)
 {
     PyObject *out, *lse = NULL, *weights = NULL, *all = NULL;
-    if (call->out) {
-        out = call->out;
-        Py_INCREF(out);
-    } else {
-        out = array_result(&p->out, &p->q);
-    }
+    out = result_of(&p->out, call->out, &p->q);
     if (!out || (!call->return_lse && !call->return_weights))
         return out;
     if (call->return_lse)

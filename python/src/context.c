@@ -120,6 +120,11 @@ PyObject *hint_threads(PyObject *self, PyObject *arg)
     Py_RETURN_NONE;
 }
 
+bool threads_hinted(void)
+{
+    return hint != 0;
+}
+
 PyObject *text_of(text_function function, const void *object, bool json)
 {
     size_t bytes = 0;

@@ -95,6 +95,7 @@ array_object *array_object_new(uint32_t type, int axes, const int64_t *shape);
 PyObject *tuple_of(int axes, const int64_t *entries);
 
 /* Names that are looked up, interned. */
-extern PyObject *word_dlpack, *word_api, *word_max_version, *word_dtype, *word_is_neg;
+extern PyObject *word_dlpack, *word_api, *word_max_version, *word_dtype, *word_is_neg,
+    *word_requires_grad;
 
 #endif

@@ -39,7 +39,10 @@
     "\"hsd\", \"sd\", ...\n"                                                                       \
     "accuracy        \"exact\", \"bf16\" or \"split\"; what they mean is in "                      \
     "heed/attention.h\n"                                                                           \
-    "out             is written and returned; f32, f16 or bf16\n"                                  \
+    "out             is written and returned; f32, f16 or bf16; may lie among the inputs, but "    \
+    "shares "                                                                                      \
+    "no element with\n"                                                                            \
+    "                one; a tensor that requires a gradient only within torch.no_grad()\n"         \
     "return_lse      the log of the softmax's sum too, f32 [batch, q_heads, q_len]\n"              \
     "return_weights  and the softmax itself, f32 [batch, q_heads, q_len, kv_len]\n"                \
     "dtype           \"bf16\": arrays of uint16 hold its bits; another type: one of the arrays "   \
@@ -101,7 +104,8 @@
     "a, b            f32 [batch, heads, rows, dim], in the order that layout says\n"               \
     "a_lse, b_lse    f32 [batch, heads, rows], as return_lse gives them\n"                         \
     "dtype           the type of out: \"f32\" (default), \"f16\" or \"bf16\"\n"                    \
-    "out             is written; may be a or b\n"                                                  \
+    "out             is written; may be a or b, element for element, else shares none with an "    \
+    "input\n"                                                                                      \
     "\n"                                                                                           \
     "Returns (out, lse). A part with lse -inf has no influence. A sink belongs to "                \
     "one part.\n"                                                                                  \
@@ -136,7 +140,8 @@
     "given\n"                                                                                      \
     "mscale          what turned elements are multiplied by\n"                                     \
     "freq            [dims / 2] instead of base^(-2 i / dims)\n"                                   \
-    "out             is written and returned; may be x\n"                                          \
+    "out             is written and returned; may be x, element for element, else shares none "    \
+    "with it\n"                                                                                    \
     "\n"                                                                                           \
     "Returns an array like x. Errors: ValueError.\n"                                               \
     "\n"                                                                                           \
@@ -338,6 +343,7 @@
     "\n"                                                                                           \
     "Called with x [..., in], and residual [..., out] if it has one, and out=. "                   \
     "Returns [..., out].\n"                                                                        \
+    "out shares no element with x; it may be residual, element for element.\n"                     \
     "The layer keeps the setting of heed.threads and heed.backend that it was made "               \
     "in.\n"                                                                                        \
     "Errors: ValueError, NotImplementedError, MemoryError.\n"                                      \
@@ -389,7 +395,9 @@
     "positions       int32 [batch, rows]: with rotary, what rows are turned by, and their keys\n"  \
     "                unless the layer is a cross-attention; which keys they see stays\n"           \
     "q_lens, kv_lens [batch] rows of x and of x_kv\n"                                              \
-    "out             is written and returned\n"                                                    \
+    "out             is written and returned; with wo it may be x or x_kv, element for element, "  \
+    "else shares none\n"                                                                           \
+    "                with them\n"                                                                  \
     "\n"                                                                                           \
     "Returns [batch, rows, out]. The layer keeps the setting of heed.threads and "                 \
     "heed.backend that it was made\n"                                                              \

@@ -3,7 +3,7 @@
  * file serves every later version; nothing here knows numpy, torch or another library of arrays.
  *
  * elements.c   types of elements; dlpack.h: the structs of DLPack
- * array_*.c    arrays in (DLPack, buffers) and out, their kinds, the type Array
+ * array_*.c    arrays in (DLPack, buffers) and out, made or given, their kinds, the type Array
  * options.c    arguments of calls: keywords, lists of numbers, names
  * context.c    contexts, threads() and backend()
  * attn_*.c     one problem from Python's arguments to heed_attention, in the order of problem.h
@@ -80,6 +80,13 @@ int array_new(array *a, const array *like, uint32_t type, int axes, const int64_
 int default_kind(void);
 /* The new array as the caller gets it. Takes over the reference to it. */
 PyObject *array_result(array *a, const array *like);
+/* The same where the caller gave an array for it: that one, which has been written to. */
+PyObject *result_of(array *a, PyObject *given, const array *like);
+/* Refuses an out that has elements of `in`, which may have no array; in_place: all of them, each in its
+ * place, are allowed. */
+int given_apart(const array *out, const array *in, const char *name, bool in_place);
+/* Refuses a tensor of torch's that requires a gradient while gradients are recorded. */
+int given_without_gradient(PyObject *object, const char *name);
 void array_fill(array *a, float value);
 /* Elements of an array of that shape; -1: more than 2^60, for which there is no memory. */
 int64_t array_count(int axes, const int64_t *shape);
@@ -166,6 +173,8 @@ int in_layout(const array *a, const layout *l, const char *name, int64_t shape[4
 /* ---- context.c -------------------------------------------------------------------------------------- */
 
 heed_context *current_context(void); /* NULL with an exception set */
+/* Within a call of hint_threads: heed.torch is calling, which gives memory that it has just made. */
+bool threads_hinted(void);
 int context_init(PyObject *module);
 PyObject *hint_threads(PyObject *self, PyObject *arg);
 PyObject *setting_threads(PyObject *self, PyObject *arg);

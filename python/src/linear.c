@@ -226,7 +226,11 @@ static int read_run(linear_run *r, const heed_linear_desc *desc, PyObject *const
             return -1;
         }
     }
-    return 0;
+    if (!value[2])
+        return 0;
+    return given_apart(&r->y, x, "x", false) < 0
+               ? -1
+               : given_apart(&r->y, &r->residual, "residual", true);
 }
 
 /* Makes run i of those that join_rows leaves. */
@@ -298,14 +302,8 @@ static PyObject *linear_call(PyObject *object, PyObject *tuple, PyObject *named)
         return NULL;
     }
     array_none(&r.x), array_none(&r.y), array_none(&r.residual);
-    if (read_run(&r, &self->desc, value) == 0 && run_all(self, &r) == 0) {
-        if (value[2]) {
-            result = value[2];
-            Py_INCREF(result);
-        } else {
-            result = array_result(&r.y, &r.x);
-        }
-    }
+    if (read_run(&r, &self->desc, value) == 0 && run_all(self, &r) == 0)
+        result = result_of(&r.y, value[2], &r.x);
     array_release(&r.x), array_release(&r.residual), array_release(&r.y);
     return result;
 }

@@ -75,6 +75,11 @@ static int make_merged(merging *m, PyObject *given, const layout *axes, uint32_t
             PyErr_SetString(PyExc_ValueError, "out differs from a in shape");
             return -1;
         }
+        for (int i = 0; i < 4; i++) {
+            static const char *const names[] = {"a", "a_lse", "b", "b_lse"};
+            if (given_apart(&m->out, &m->in[i], names[i], i == M_A || i == M_B) < 0)
+                return -1;
+        }
     } else if (array_new(&m->out, &m->in[M_A], type == HEED_DTYPE_NONE ? HEED_F32 : type,
                          m->in[M_A].axes, m->in[M_A].shape) < 0 ||
                in_layout(&m->out, axes, "out", shape, m->out_stride) < 0) {
@@ -138,12 +143,7 @@ PyObject *py_merge(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyOb
         return NULL;
     if (read_parts(&m, value, &axes, sig.names) == 0 &&
         make_merged(&m, value[M_OUT], &axes, type) == 0 && merge_all(&m) == 0) {
-        if (value[M_OUT]) {
-            out = value[M_OUT];
-            Py_INCREF(out);
-        } else {
-            out = array_result(&m.out, &m.in[M_A]);
-        }
+        out = result_of(&m.out, value[M_OUT], &m.in[M_A]);
         lse = array_result(&m.lse, &m.in[M_A_LSE]);
         if (out && lse)
             result = PyTuple_Pack(2, out, lse);

@@ -296,6 +296,9 @@ static int make_y(layer_call *c)
             PyErr_SetString(PyExc_ValueError, "out does not have the rows of x");
             return -1;
         }
+        if (given_apart(&c->y, &c->x, "x", self->proj[3]) < 0 ||
+            given_apart(&c->y, &c->x_kv, "x_kv", self->proj[3]) < 0)
+            return -1;
     } else if (array_new(&c->y, &c->x, self->desc.out_type, 3, shape) < 0) {
         return -1;
     } else if (c->args.q_lens) {
@@ -373,13 +376,7 @@ static PyObject *results(layer_call *c)
     PyObject *part[3] = {NULL, NULL, NULL}, *all = NULL;
     int n = 0;
     bool complete = true;
-    if (c->value[C_OUT]) {
-        part[n] = c->value[C_OUT];
-        Py_INCREF(part[n]);
-    } else {
-        part[n] = array_result(&c->y, &c->x);
-    }
-    n++;
+    part[n++] = result_of(&c->y, c->value[C_OUT], &c->x);
     if (c->return_lse)
         part[n++] = array_result(&c->lse, &c->x);
     if (c->return_weights)

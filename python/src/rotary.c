@@ -117,6 +117,8 @@ static int read_rows(rotary_call *c, PyObject *const value[N_R], const layout *a
         PyErr_SetString(PyExc_ValueError, "out differs from x in shape");
         return -1;
     }
+    if (value[R_OUT] && given_apart(&c->y, &c->x, "x", true) < 0)
+        return -1;
     a->x.data = address_of(&c->x);
     a->y.data = address_of(&c->y);
     a->x_type = c->x.type;
@@ -176,15 +178,8 @@ PyObject *py_rotary(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyO
     c.args = (heed_rotary_args){.struct_size = sizeof c.args};
     array_none(&c.x), array_none(&c.y), array_none(&c.positions);
     numbers_none(&c.offsets), numbers_none(&c.lens), numbers_none(&c.freq);
-    if (read_rows(&c, value, &axes, type) == 0 && read_places(&c, value) == 0 &&
-        turn(&c.args) == 0) {
-        if (value[R_OUT]) {
-            result = value[R_OUT];
-            Py_INCREF(result);
-        } else {
-            result = array_result(&c.y, &c.x);
-        }
-    }
+    if (read_rows(&c, value, &axes, type) == 0 && read_places(&c, value) == 0 && turn(&c.args) == 0)
+        result = result_of(&c.y, value[R_OUT], &c.x);
     array_release(&c.x), array_release(&c.y), array_release(&c.positions);
     numbers_release(&c.offsets), numbers_release(&c.lens), numbers_release(&c.freq);
     return result;
