@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Lock
 from typing import Any, Literal, get_args
 
 import torch
@@ -35,6 +36,8 @@ _TYPES = (torch.float32, torch.float16, torch.bfloat16)
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _Accuracy = Literal["default", "exact", "bf16", "split"]
 _count = 0
+_lock = Lock()
+_within, _before = 0, _torch_sdpa  # how many are inside enabled(), and what the first one found
 
 
 def computed() -> int:
@@ -266,7 +269,9 @@ def disable() -> None:
 
 @contextmanager
 def enabled() -> Iterator[None]:
-    """with enabled(): what enable and disable do, and afterwards as it was before.
+    """with enabled(): what enable does, and afterwards as it was before.
+
+    Threads and tasks may be inside at once: the last to leave restores what the first one found.
 
     >>> import torch, heed.torch
     >>> x, before = torch.ones(1, 1, 2, 4), heed.torch.computed()
@@ -275,12 +280,19 @@ def enabled() -> Iterator[None]:
     >>> heed.torch.computed() - before
     1
     """
-    before: Any = torch.nn.functional.scaled_dot_product_attention
-    enable()
+    global _within, _before
+    with _lock:
+        if not _within:
+            _before = torch.nn.functional.scaled_dot_product_attention
+        _within += 1
+        enable()
     try:
         yield
     finally:
-        torch.nn.functional.scaled_dot_product_attention = before
+        with _lock:
+            _within -= 1
+            if not _within:
+                torch.nn.functional.scaled_dot_product_attention = _before
 
 
 # ---- linear layers -------------------------------------------------------------------------------------

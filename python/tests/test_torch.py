@@ -245,6 +245,15 @@ def test_enable_and_disable():
     assert F.scaled_dot_product_attention is THEIRS
 
 
+def test_enabled_in_any_order():
+    """As threads and tasks of asyncio are inside, that take turns."""
+    first, second = heed.torch.enabled(), heed.torch.enabled()
+    first.__enter__(), second.__enter__(), first.__exit__(None, None, None)
+    assert F.scaled_dot_product_attention is heed.torch.sdpa
+    second.__exit__(None, None, None)
+    assert F.scaled_dot_product_attention is THEIRS
+
+
 def test_opcheck():
     q, (k, v, _) = torch.randn(2, 4, 5, 8), qkv(2, 2, 7, 8)
     for arguments in ((q, k, v, None, False, None, True), (q, k, v, None, True, 0.3, True),
