@@ -27,6 +27,7 @@ from torch.autograd import forward_ad
 from ._heed import Linear as _HeedLinear
 from ._heed import attention as _attention
 from ._heed import hint_threads as _hint_threads
+from ._heed import setting_now as _setting_now
 
 __all__ = ["Linear", "computed", "disable", "enable", "enabled", "sdpa", "use_linear"]
 
@@ -304,8 +305,8 @@ class _Packed:
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, accuracy: _Accuracy | None) -> None:
         self.of = tuple(None if x is None else x.detach() for x in (weight, bias))  # their memory stays theirs
         self.versions = tuple(0 if x is None else x._version for x in (weight, bias))
-        self.threads = torch.get_num_threads()
-        _hint_threads(self.threads)
+        self.setting = _setting_now(), torch.get_num_threads()
+        _hint_threads(torch.get_num_threads())
         try:
             self.linear = _HeedLinear(*self.of, accuracy=accuracy)
         finally:
@@ -322,7 +323,7 @@ class _Packed:
                 or x.shape != mine.shape or x.stride() != mine.stride()
             ):
                 return False
-        return self.threads == torch.get_num_threads()
+        return self.setting == (_setting_now(), torch.get_num_threads())
 
 
 class Linear(torch.nn.Linear):
@@ -330,7 +331,8 @@ class Linear(torch.nn.Linear):
 
     Parameters, names and state_dict are torch.nn.Linear's. The packed copy of the weights, as large as they
     are, is made by the first call that needs it, and again where a parameter was exchanged or written to, or
-    torch.get_num_threads() changed; it is not part of copies and files of the module.
+    torch.get_num_threads() or the settings of heed.threads and heed.backend are not those of the call before;
+    it is not part of copies and files of the module.
     """
 
     _heed_accuracy: _Accuracy | None = None

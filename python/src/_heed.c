@@ -10,6 +10,7 @@ static PyMethodDef functions[] = {
     {"explain_arrays", METHOD(py_explain_arrays), METH_FASTCALL | METH_KEYWORDS, ""},
     {"backends_json", backends_json, METH_NOARGS, ""},
     {"hint_threads", hint_threads, METH_O, ""},
+    {"setting_now", setting_now, METH_NOARGS, ""},
     {"threads", setting_threads, METH_O, DOC_THREADS},
     {"backend", setting_backend, METH_O, DOC_BACKEND},
     {"segments", METHOD(masks_segments), METH_FASTCALL | METH_KEYWORDS, DOC_SEGMENTS},

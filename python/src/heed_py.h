@@ -177,6 +177,7 @@ heed_context *current_context(void); /* NULL with an exception set */
 bool threads_hinted(void);
 int context_init(PyObject *module);
 PyObject *hint_threads(PyObject *self, PyObject *arg);
+PyObject *setting_now(PyObject *self, PyObject *ignored);
 PyObject *setting_threads(PyObject *self, PyObject *arg);
 PyObject *setting_backend(PyObject *self, PyObject *arg);
 PyObject *backends_json(PyObject *self, PyObject *ignored);

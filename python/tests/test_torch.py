@@ -451,6 +451,24 @@ def test_linear_layers_notice_changes():
         torch.set_num_threads(threads)
 
 
+def test_linear_layers_follow_settings():
+    """Those of the call, whichever the first call had."""
+    one, x = layer(), torch.randn(3, 24)
+    with torch.no_grad():
+        for setting, other in ((heed.backend("naive"), heed.threads(1)), (heed.threads(1), heed.backend("naive"))):
+            assert_served(one, x)
+            outside = one._heed_packed
+            with setting:
+                assert_served(one, x)
+                inside = one._heed_packed
+                assert inside is not outside
+                with other:
+                    assert_served(one, x)
+                    assert "naive" in one._heed_packed.linear.explain().splitlines()[0]
+            assert_served(one, x)
+            assert one._heed_packed is not inside
+
+
 def test_linear_layers_copied_and_saved(tmp_path):
     import copy
 
