@@ -255,7 +255,7 @@ int array_of(array *a, PyObject *object, const char *name, bool writable, bool a
         array_release(a);
         return -1;
     }
-    if (as_bf16 && a->type == EL_U16)
+    if (a->type == EL_U16 && (as_bf16 || array_is_bf16(object)))
         a->type = HEED_BF16;
     return 0;
 }

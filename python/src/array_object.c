@@ -50,6 +50,12 @@ array_object *array_object_new(uint32_t type, int axes, const int64_t *shape)
     return self;
 }
 
+bool array_is_bf16(PyObject *object)
+{
+    return Py_TYPE(object) == (PyTypeObject *)array_type &&
+           ((array_object *)object)->type == HEED_BF16;
+}
+
 static void array_object_free(PyObject *object)
 {
     array_object *self = (array_object *)object;

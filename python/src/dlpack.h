@@ -92,6 +92,8 @@ typedef struct array_object {
 
 /* C-contiguous */
 array_object *array_object_new(uint32_t type, int axes, const int64_t *shape);
+/* An Array of bf16, whose buffer has it as uint16. */
+bool array_is_bf16(PyObject *object);
 PyObject *tuple_of(int axes, const int64_t *entries);
 
 /* Names that are looked up, interned. */

@@ -245,6 +245,21 @@ def test_memoryview():
     assert repr(again) == "heed.Array(shape=[2, 4, 9, 12], dtype=f32)"
 
 
+def test_bf16_of_our_own():
+    """An Array knows that it is bf16, though its buffer has no format for it."""
+    a, b = (heed.attention(*[memoryview(bf16_bits(oracle.normal(RNG, 1, 2, 5, 8)))] * 3, dtype="bf16") for _ in range(2))
+    f32 = [of_bf16(np.asarray(x)) for x in (a, b)]
+    out = heed.attention(a, b, b)
+    assert out.dtype == "bf16" and heed.rotary(a).dtype == "bf16"
+    oracle.check(of_bf16(np.asarray(out)), oracle.attention(f32[0], f32[1], f32[1])[0], "bf16")
+    assert bytes(heed.attention(a, b, b, dtype="bf16")) == bytes(out)
+    cache = heed.KVCache(batch=1, capacity=8, kv_heads=2, dim=8, k_dtype="bf16")
+    cache.append(b, b)
+    assert bytes(cache.attention(a, False)) == bytes(out)
+    with pytest.raises(ValueError, match="k is of uint16"):
+        heed.attention(a, memoryview(np.asarray(b)), b)
+
+
 @pytest.mark.parametrize("dtype", ["f16", "bf16"])
 def test_lists_of_16_bits(dtype):
     """Python 3.11's memoryview reads neither."""
