@@ -25,13 +25,15 @@ static char plugins[4096];           /* HEED_PLUGIN_PATH and the package's own f
 /* The settings that a thread is in, in the order in which it entered them; `current` is what they amount
  * to. A setting may be left before one that was entered later (by tasks of asyncio, say, that take turns
  * on a thread), so none keeps what was current before it. */
-enum { MOST_SETTINGS = 64 };
-static _Thread_local struct {
+typedef struct entered {
     uint64_t setting;     /* which one: its number */
     uint32_t n_threads;   /* 0: leaves them */
     const char *backends; /* "": leaves them; an entry's, which stays */
-} within[MOST_SETTINGS];
-static _Thread_local int n_within;
+} entered;
+
+static _Thread_local entered *within; /* freed with the thread */
+static _Thread_local int n_within, room_within;
+static pthread_key_t within_key;
 
 int check(heed_status status)
 {
@@ -199,15 +201,30 @@ static int settings_apply(void)
     return 0;
 }
 
+/* Tasks of asyncio take turns on a thread, so one may be in as many settings as there are tasks. */
+static int room_for_one(void)
+{
+    const int room = room_within ? 2 * room_within : 8;
+    entered *more;
+    if (n_within < room_within)
+        return 0;
+    more = realloc(within, (size_t)room * sizeof *more);
+    if (!more) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    within = more;
+    room_within = room;
+    pthread_setspecific(within_key, more);
+    return 0;
+}
+
 static PyObject *setting_enter(PyObject *object, PyObject *ignored)
 {
     const setting *self = (setting *)object;
     (void)ignored;
-    if (n_within == MOST_SETTINGS) {
-        PyErr_Format(PyExc_RuntimeError, "this thread is in %d settings, the most there are",
-                     (int)MOST_SETTINGS);
+    if (room_for_one() < 0)
         return NULL;
-    }
     within[n_within].setting = self->number;
     within[n_within].n_threads = self->n_threads;
     within[n_within].backends = self->backends;
@@ -352,5 +369,9 @@ int context_init(PyObject *module)
     setting_type = PyType_FromSpec(&setting_spec);
     if (!setting_type || PyModule_AddObjectRef(module, "Setting", setting_type) < 0)
         return -1;
+    if (pthread_key_create(&within_key, free)) {
+        PyErr_NoMemory();
+        return -1;
+    }
     return find_plugins(module);
 }

@@ -1,6 +1,7 @@
 """Many calls leave no memory behind, threads do not disturb each other, forks compute, and the import is
 light. CALLS in the environment takes the place of the number of calls."""
 
+import asyncio
 import gc
 import os
 import subprocess
@@ -208,11 +209,21 @@ def test_settings_are_left_in_any_order():
     thread.join()
     with pytest.raises(RuntimeError, match="this thread has not entered the setting"):
         entered[0].__exit__(None, None, None)
-    with pytest.raises(RuntimeError, match="in 64 settings"):
-        for n in range(65):
-            one.__enter__()
-    for _ in range(n):
-        one.__exit__(None, None, None)
+    assert backend_now() == usual
+
+
+def test_settings_of_many_tasks():
+    usual, x = backend_now(), np.ones((1, 1, 2, 4), np.float32)
+
+    async def task(n):
+        with heed.backend("naive") if n % 2 else heed.threads(1 + n % 3):
+            await asyncio.sleep(0.01 * (n % 3))
+            return heed.attention(x, x, x).sum()
+
+    async def all_at_once():
+        return await asyncio.gather(*(task(n) for n in range(1000)))
+
+    assert asyncio.run(all_at_once()) == [8] * 1000
     assert backend_now() == usual
 
 
