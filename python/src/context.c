@@ -35,6 +35,23 @@ static _Thread_local entered *within; /* freed with the thread */
 static _Thread_local int n_within, room_within;
 static pthread_key_t within_key;
 
+/* The library's texts have names of files in them, and what the caller wrote, perhaps cut: they need not be
+ * UTF-8. JSON keeps bytes that are none as file names have them, sentences show them. */
+static PyObject *decoded(const char *text, bool json)
+{
+    return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text),
+                                json ? "surrogateescape" : "backslashreplace");
+}
+
+static int raise(PyObject *kind, const char *sentence)
+{
+    PyObject *text = decoded(sentence, false);
+    if (text)
+        PyErr_SetObject(kind, text);
+    Py_XDECREF(text);
+    return -1;
+}
+
 int check(heed_status status)
 {
     PyObject *kind;
@@ -45,8 +62,7 @@ int check(heed_status status)
            : status == HEED_ERR_UNSUPPORTED ? PyExc_NotImplementedError
            : status == HEED_ERR_NOMEM       ? PyExc_MemoryError
                                             : PyExc_RuntimeError;
-    PyErr_SetString(kind, *sentence ? sentence : heed_status_string(status));
-    return -1;
+    return raise(kind, *sentence ? sentence : heed_status_string(status));
 }
 
 static entry *entry_found(uint32_t n_threads, const char *backends)
@@ -145,7 +161,7 @@ PyObject *text_of(text_function function, const void *object, bool json)
     if (!text)
         return PyErr_NoMemory();
     if (check(function(object, json, text, &bytes)) == 0)
-        result = PyUnicode_FromString(text);
+        result = decoded(text, json);
     free(text);
     return result;
 }
@@ -347,8 +363,8 @@ PyObject *setting_backend(PyObject *self, PyObject *arg)
 static int find_plugins(PyObject *module)
 {
     PyObject *file = PyObject_GetAttrString(module, "__file__");
-    Py_ssize_t length;
-    const char *path = file ? PyUnicode_AsUTF8AndSize(file, &length) : NULL;
+    PyObject *bytes = file ? PyUnicode_EncodeFSDefault(file) : NULL;
+    const char *path = bytes ? PyBytes_AsString(bytes) : NULL;
     const char *more = secure_getenv("HEED_PLUGIN_PATH"), *end; /* NULL in a set-uid process */
     char folder[2048];
     PyErr_Clear(); /* a module without a file has no folder */
@@ -360,6 +376,7 @@ static int find_plugins(PyObject *module)
                      folder) >= (int)sizeof plugins)
             plugins[0] = 0; /* no part of a path: the library reads the variable itself */
     }
+    Py_XDECREF(bytes);
     Py_XDECREF(file);
     return 0;
 }

@@ -4,6 +4,7 @@ light. CALLS in the environment takes the place of the number of calls."""
 import asyncio
 import gc
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -258,6 +259,33 @@ def test_fork():
 
 def python(code):
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+
+def test_texts_that_are_not_utf8(tmp_path):
+    """Names of plugins are bytes; sentences may be cut within a character."""
+    folder = os.fsdecode(os.fsencode(tmp_path) + b"/\xff")
+    shutil.copytree(os.path.dirname(heed.__file__), folder + "/heed", ignore=shutil.ignore_patterns("__pycache__"))
+    os.makedirs(folder + "/heed/backends", exist_ok=True)
+    plugins = [os.fsdecode(name) for name in (b"\xfeone.so", b"\xfetwo.so")]
+    for name in (folder + "/" + plugins[0], folder + "/heed/backends/" + plugins[1]):
+        with open(name, "wb") as file:
+            file.write(b"no plugin")
+    code = """import heed
+print(ascii([b["name"] for b in heed.info()["backends"]]))
+print(heed.explain(q_heads=1, dim=8).isascii())
+heed.backend("naive")
+try:
+    heed.backend("none")
+except ValueError as error:
+    print(str(error).isascii(), "one.so" in str(error))
+"""
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True,
+                          env={**os.environ, "HEED_PLUGIN_PATH": folder, "PYTHONPATH": folder}).stdout.split("\n")
+    assert all(name in eval(said[0]) for name in plugins), said
+    assert said[1] == "True" and said[2].startswith("True")
+    for n in range(1, 128):
+        with pytest.raises(ValueError, match="is unknown"):
+            heed.backend("x" * (n % 2) + "\xe9" * n)
 
 
 def test_the_import_is_light():
