@@ -306,6 +306,26 @@ PyObject *setting_threads(PyObject *self, PyObject *arg)
     return setting_made((uint32_t)n, "");
 }
 
+/* Is the name one of a list with commas? */
+static bool in_list(const char *list, const char *name)
+{
+    const size_t length = strlen(name);
+    for (const char *at = list; *at; at += strcspn(at, ","), at += *at == ',')
+        if (strcspn(at, ",") == length && !strncmp(at, name, length))
+            return true;
+    return false;
+}
+
+/* Is one of the backends known, but cannot run here? */
+static bool cannot_run(heed_context *context, const char *list)
+{
+    heed_backend_info info = {.struct_size = sizeof info};
+    for (uint32_t i = 0; heed_context_backend(context, i, &info) == HEED_OK; i++)
+        if (!info.usable && in_list(list, info.name))
+            return true;
+    return false;
+}
+
 /* The entry of backends that are known and can run here: others raise here and not at the first call
  * inside, and leave nothing behind. */
 static entry *entry_of_backends(const char *name)
@@ -325,6 +345,7 @@ static entry *entry_of_backends(const char *name)
     entry *e;
     heed_context *context;
     heed_status status;
+    bool refused;
     pthread_mutex_lock(&entries_lock);
     e = entry_found(0, name);
     pthread_mutex_unlock(&entries_lock);
@@ -333,10 +354,13 @@ static entry *entry_of_backends(const char *name)
     context = context_new(0, name);
     if (!context)
         return NULL;
+    refused = cannot_run(context, name);
     status = heed_attn_supported(context, &desc, NULL);
     if (status == HEED_ERR_INVALID || status == HEED_ERR_NOMEM)
         check(status);
-    else
+    else if (status != HEED_OK && refused)
+        raise(PyExc_ValueError, heed_last_error());
+    else /* backends may serve other problems than this one, or linear layers alone */
         e = entry_of(0, name);
     if (e)
         context_into(e, context);

@@ -123,6 +123,24 @@ def test_no_growth_of_unknown_backends():
     assert growth(call, min(CALLS // 50, 2000)) < BOUND
 
 
+def test_backends_that_cannot_run():
+    """As the environment, so that there are some on every machine."""
+    said = subprocess.run([sys.executable, "-c", """import heed
+names = [b["name"] for b in heed.info()["backends"] if not b["usable"]]
+for name in names + [f"naive,{name}" for name in names]:
+    try:
+        heed.backend(name)
+    except ValueError as error:
+        print("cannot run here" in str(error))
+print(len(names), heed.backend("naive") is not None)
+"""], capture_output=True, text=True, check=True, env={**os.environ, "HEED_MAX_ISA": "baseline"}).stdout.split("\n")
+    *refusals, last, _ = said
+    n = int(last.split()[0])
+    assert refusals == ["True"] * 2 * n and last == f"{n} True"
+    if not n:
+        pytest.skip("every backend runs here")
+
+
 def test_eight_threads():
     q, k, v = (oracle.normal(RNG, 2, 4, 33, 16) for _ in range(3))
     want = [heed.attention(q, k, v, causal=causal) for causal in (False, True)]
