@@ -37,8 +37,9 @@
     "are visible to them\n"                                                                        \
     "layout          order of the axes of q, k, v and out: \"bhsd\", \"bshd\", "                   \
     "\"hsd\", \"sd\", ...\n"                                                                       \
-    "accuracy        \"exact\", \"bf16\" or \"split\"; what they mean is in "                      \
-    "heed/attention.h\n"                                                                           \
+    "accuracy        \"exact\", \"bf16\", \"split\" or, where keys are codes (plans and caches), " \
+    "\"int8\"; what they\n"                                                                        \
+    "                mean is in heed/attention.h\n"                                                \
     "out             is written and returned; f32, f16 or bf16; may lie among the inputs, but "    \
     "shares "                                                                                      \
     "no element with\n"                                                                            \

@@ -65,6 +65,17 @@ def test_signatures_are_what_is_taken():
             function(nonsense=None)
 
 
+def test_every_accuracy_is_documented():
+    """The refusal of a word lists those that there are."""
+    x = np.ones((1, 1, 2, 4), np.float32)
+    with pytest.raises(ValueError, match="accuracy is 'none'; known are ") as raised:
+        heed.attention(x, x, x, accuracy="none")
+    words = set(re.findall(r'"\w+"', str(raised.value))) - {'"default"'}
+    assert len(words) == 4
+    for word in words:
+        assert word in heed.attention.__doc__, word
+
+
 def test_mypy(tmp_path):
     pytest.importorskip("mypy")
     where = pathlib.Path(__file__).with_name("typed_use.py")
