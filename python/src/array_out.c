@@ -22,7 +22,12 @@ static int new_by_exchange(array *a, const array *like, uint32_t type, int axes,
     prototype.shape = room;
     if (like->api->allocate(&prototype, &managed, NULL, allocation_failed))
         return -1;
-    if (from_tensor(a, &managed->tensor, "an output") < 0 || like->api->to_object(managed, &object))
+    if (from_tensor(a, &managed->tensor, "an output") < 0) {
+        if (managed->deleter)
+            managed->deleter(managed);
+        return -1;
+    }
+    if (like->api->to_object(managed, &object)) /* which takes it over */
         return -1;
     a->object = object;
     return 0;

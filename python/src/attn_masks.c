@@ -25,12 +25,15 @@ int mask_from_of(numbers *from, PyObject *given, int64_t batch, int64_t *keys, h
     int64_t least = *keys;
     if (int32s_of(from, given, "mask_from", batch) < 0)
         return -1;
-    for (int64_t b = 0; b < batch; b++)
-        if (((int32_t *)from->data)[b] < least)
-            least = ((int32_t *)from->data)[b];
-    if (least < 0) {
-        PyErr_SetString(PyExc_ValueError, "mask_from is negative");
-        return -1;
+    for (int64_t b = 0; b < batch; b++) {
+        const int32_t first = ((int32_t *)from->data)[b];
+        if (first < 0 || first > *keys) {
+            PyErr_Format(PyExc_ValueError, "mask_from[%lld] is %d; 0 to the %lld keys are possible",
+                         (long long)b, (int)first, (long long)*keys);
+            return -1;
+        }
+        if (first < least)
+            least = first;
     }
     *keys -= least;
     desc->features |= HEED_HAS_MASK_FROM;

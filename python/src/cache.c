@@ -211,12 +211,12 @@ void cache_end(cache_object *cache, bool writes)
         cache->readers--;
 }
 
-int cache_make_room(cache_object *cache, const int32_t *more, int64_t len)
+int cache_make_room(cache_object *cache, const char *name, const int32_t *more, int64_t len)
 {
     for (int64_t b = 0; b < cache->batch; b++) {
         int64_t want = cache->lens[b] + (more ? more[b] : len);
         if (more && (more[b] < 0 || more[b] > len)) {
-            PyErr_Format(PyExc_ValueError, "lens[%lld] is %d; 0 to %lld rows are there",
+            PyErr_Format(PyExc_ValueError, "%s[%lld] is %d; 0 to %lld rows are there", name,
                          (long long)b, (int)more[b], (long long)len);
             return -1;
         }
@@ -313,7 +313,7 @@ static int append(cache_object *self, heed_kv_append_args *a)
     const int64_t pages_before = self->pages_used;
     heed_status status;
     PyThreadState *state;
-    if (cache_make_room(self, a->lens, a->len) < 0)
+    if (cache_make_room(self, "lens", a->lens, a->len) < 0)
         return -1;
     cache_into(self, a);
     state = PyEval_SaveThread();

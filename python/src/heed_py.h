@@ -267,9 +267,9 @@ int cache_init(PyObject *module);
  * other code of Python runs where arrays are read. */
 int cache_begin(cache_object *cache, bool writes);
 void cache_end(cache_object *cache, bool writes);
-/* Takes pages for more[b] keys (len if more is NULL) after those of every sequence; ValueError
- * beyond the capacity. */
-int cache_make_room(cache_object *cache, const int32_t *more, int64_t len);
+/* Takes pages for more[b] keys (len if more is NULL), which the caller calls `name`, after those of every
+ * sequence; ValueError beyond the capacity. */
+int cache_make_room(cache_object *cache, const char *name, const int32_t *more, int64_t len);
 /* The same scales as an append writes them. */
 heed_quant_out cache_written_scales(const heed_quant *quant);
 PyObject *cache_decoded(PyObject *object, PyObject *ignored);

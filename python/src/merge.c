@@ -77,6 +77,11 @@ static int make_merged(merging *m, PyObject *given, const layout *axes, uint32_t
         }
         for (int i = 0; i < 4; i++) {
             static const char *const names[] = {"a", "a_lse", "b", "b_lse"};
+            if (shape[i] > 1 &&
+                m->out_stride[i] == 0) { /* the library sees one sequence at a time */
+                PyErr_SetString(PyExc_ValueError, "out is repeated: outputs cannot broadcast");
+                return -1;
+            }
             if (given_apart(&m->out, &m->in[i], names[i], i == M_A || i == M_B) < 0)
                 return -1;
         }

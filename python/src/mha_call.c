@@ -191,7 +191,7 @@ static int use_cache(layer_call *c)
         return -1;
     c->cache_held = true;
     c->pages = cache->pages_used;
-    if (cache_make_room(cache, appended(c), c->new_keys) < 0)
+    if (cache_make_room(cache, c->self->cross ? "kv_lens" : "q_lens", appended(c), c->new_keys) < 0)
         return -1;
     c->key.features |= HEED_MHA_HAS_CACHE;
     a->capacity = c->keys = cache->capacity;

@@ -265,9 +265,24 @@ def test_layer_lists():
         assert oracle.error(made(x, cache=cache, **given), layer.finish(o)) <= LAYER_BOUND
     for wrong, words in (({"ranges": ranges.astype(np.int64)}, "ranges is no int32"), ({"key_blocks": bits}, "key_blocks is no tuple"),
                          ({"key_blocks": heed.masks.blocks(bits, block_rows=2, block_keys=2)}, "key_blocks has 2 blocks of 2 keys; 3"),
-                         ({"mask": mask, "mask_from": [-1, 0]}, "mask_from is negative"), ({"mask_from": [1, 1]}, "HEED_HAS_MASK_FROM without")):
+                         ({"mask": mask, "mask_from": [-1, 0]}, r"mask_from\[0\] is -1; 0 to the 6 keys"), ({"mask": mask, "mask_from": [1, 9]}, r"mask_from\[1\] is 9; 0 to the 6 keys"), ({"mask_from": [1, 1]}, "HEED_HAS_MASK_FROM without")):
         with pytest.raises(ValueError, match=words):
             made(x, **wrong)
+
+
+def test_lengths_beyond_are_called_what_the_call_calls_them():
+    layer = Layer(v_dim=8)
+    x = oracle.normal(RNG, 2, 3, 20)
+    made, cross = layer.made(), layer.made(cross=True)
+    caches = [heed.KVCache(batch=2, capacity=8, kv_heads=2, dim=8) for _ in range(2)]
+    with pytest.raises(ValueError, match=r"^q_lens\[1\] is 9; 0 to 3 rows"):
+        made(x, cache=caches[0], q_lens=[3, 9])
+    for keys in (x, None):
+        with pytest.raises(ValueError, match=rf"^kv_lens\[0\] is 4; 0 to {0 if keys is None else 3} rows"):
+            cross(x, keys, cache=caches[1], kv_lens=[4, 0])
+    with pytest.raises(ValueError, match=r"^lens\[0\] is 4; 0 to 3 rows"):
+        caches[0].append(*(oracle.normal(RNG, 2, 2, 3, 8),) * 2, lens=[4, 0])
+    assert caches[0].lens == caches[1].lens == [0, 0]
 
 
 def test_layer_tree():

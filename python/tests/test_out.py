@@ -110,6 +110,20 @@ def test_in_place_of_merge():
     assert heed.merge(a, a_lse, b, b_lse, out=b)[0] is b and (b == want).all()
 
 
+def test_outputs_that_are_repeated():
+    """On whichever axis."""
+    a = oracle.normal(RNG, 3, 2, 4, 8)
+    lse, weight, memory = np.zeros((3, 2, 4), np.float32), np.eye(8, dtype=np.float32), np.zeros(1000, np.float32)
+    for axis in range(4):
+        strides = [n * (i != axis) for i, n in enumerate((256, 128, 32, 4))]
+        out = np.lib.stride_tricks.as_strided(memory, (3, 2, 4, 8), strides)
+        for call in (lambda: heed.merge(a, lse, a, lse, out=out), lambda: heed.attention(a, a, a, out=out),
+                     lambda: heed.rotary(a, out=out), lambda: heed.Linear(weight)(a, out=out)):
+            with pytest.raises(ValueError, match="outputs cannot broadcast"):
+                call()
+    assert not memory.any()
+
+
 def test_tensors_that_require_a_gradient():
     """As PyTorch's own out= does, they are refused while gradients are recorded."""
     torch = pytest.importorskip("torch")

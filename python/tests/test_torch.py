@@ -1,5 +1,8 @@
 """heed.torch: PyTorch's samples under Heed with PyTorch's tolerances, and every reason to step aside."""
 
+import gc
+import weakref
+
 import numpy as np
 import oracle
 import pytest
@@ -186,6 +189,20 @@ def test_steps_aside(name, call):
     assert n == 0 and got.shape == want.shape and got.dtype == want.dtype
     if not got.is_meta:
         torch.testing.assert_close(got, want)
+
+
+def test_tensors_without_memory_are_given_back():
+    """Outputs that a mode of PyTorch's makes without memory hold the mode."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    q, modes = torch.ones(1, 2, 3, 4), []
+    for _ in range(3):
+        with FakeTensorMode() as mode, pytest.raises(ValueError, match="an output has no memory"):
+            modes.append(weakref.ref(mode))
+            heed.attention(q, q, q)
+    del mode
+    gc.collect()
+    assert [one() for one in modes] == [None] * 3
 
 
 def test_errors_are_theirs():
