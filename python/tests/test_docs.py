@@ -91,6 +91,17 @@ def test_mypy(tmp_path):
     assert found.returncode == 0, found.stdout + found.stderr
 
 
+def with_options(stub, body):
+    """What is declared in a part of the stub, with the keywords of the classes that it unpacks."""
+    names = set(re.findall(r"Unpack\[(\w+)\]", body))
+    while names:
+        name = names.pop()
+        bases, fields = re.search(rf"^class {name}\(([^)]*)\):\n((?:    .*\n)+)", stub, re.M).groups()
+        names |= set(re.findall(r"_\w+", bases))
+        body += fields
+    return body
+
+
 def test_stubs_have_what_the_module_has():
     stub = (PACKAGE / "_heed.pyi").read_text()
     from heed import _heed
@@ -98,16 +109,36 @@ def test_stubs_have_what_the_module_has():
     for name in dir(_heed):
         if not name.startswith("__"):
             assert re.search(rf"^(def|class) {name}\b|^{name}:", stub, re.M), name
-    for name in re.findall(r"^(?:def|class) (\w+)", stub, re.M):
+    for name in re.findall(r"^(?:def|class) ([a-zA-Z]\w*)", stub, re.M):
         assert hasattr(_heed, name), name
     for cls in ("Plan", "KVCache", "Linear", "MultiHeadAttention", "Array"):
-        body = stub.split(f"class {cls}")[1].split("\nclass ")[0]
+        body = with_options(stub, stub.split(f"class {cls}")[1].split("\nclass ")[0])
         for name in vars(getattr(_heed, cls)):
             if not name.startswith("_"):
                 assert f" {name}" in body, (cls, name)
         for name in inspect.signature(getattr(_heed, cls)).parameters if cls != "Array" else ():
             assert f" {name}" in body, (cls, name)
-    for function in ("attention", "varlen", "merge", "rotary"):
-        body = stub.split(f"def {function}(")[-1].split("\ndef ")[0]
-        for name in inspect.signature(getattr(_heed, function)).parameters:
-            assert f"{name}:" in body, (function, name)
+    functions = [(_heed, name) for name in ("attention", "varlen", "merge", "rotary")]
+    for space, function in functions + [(_heed.Plan, "run"), (_heed.KVCache, "attention")]:
+        body, indent = (stub, "") if space is _heed else (stub.split(f"class {space.__name__}")[1].split("\nclass ")[0], "    ")
+        # the last of several overloads, to its end
+        body = with_options(stub, re.findall(rf"^{indent}def {function}\((.*?)\) -> ", body, re.M | re.S)[-1])
+        for name in inspect.signature(getattr(space, function)).parameters:
+            assert name == "self" or re.search(rf"\b{name}:", body), (function, name)
+
+
+def test_stubs_refuse_unknown_keywords(tmp_path):
+    """Each call takes the keywords of its own class of options, and no others."""
+    pytest.importorskip("mypy")
+    shutil.copytree(PACKAGE, tmp_path / "heed", ignore=shutil.ignore_patterns("*.so", "__pycache__", "backends"))
+    wrong = ["heed.attention(x, x, x, block_table=x)", "heed.varlen(x, x, x, [0], [0], q_lens=[1])", "heed.attention(x, x, x, scale='1')",
+             "heed.plan(q_heads=1, dim=8).run(x, x, x, causal=True)", "cache.attention(x, kv_lens=[1])", "layer(x, layout='bhsd')"]
+    right = ["heed.attention(x, x, x, q_lens=[1], causal=True, dtype='f32')", "heed.varlen(x, x, x, [0], [0], causal=True)",
+             "heed.plan(q_heads=1, dim=8).run(x, x, x, k_key_group=4)", "cache.attention(x, True, layout='bhsd')", "layer(x, cache=cache)"]
+    file = tmp_path / "use.py"
+    file.write_text("import array\nimport heed\nx = array.array('f')\ncache = heed.KVCache(batch=1, capacity=4, kv_heads=1, dim=8)\n"
+                    "layer = heed.MultiHeadAttention(1, x, x, x)\n" + "\n".join([*right, *wrong]) + "\n")
+    found = subprocess.run([sys.executable, "-m", "mypy", "--strict", "--no-incremental", "--cache-dir", os.devnull, str(file)],
+                           capture_output=True, text=True, env={**os.environ, "MYPYPATH": str(tmp_path)}).stdout
+    lines = {int(n) for n in re.findall(r"use.py:(\d+): error", found)}
+    assert lines == set(range(6 + len(right), 6 + len(right) + len(wrong))), found
