@@ -35,13 +35,8 @@ static PyObject *attention(signature *sig, PyObject *const *args, Py_ssize_t nar
     PyObject *value[N_A] = {NULL};
     attn_options o;
     attn_call call;
-    if (read_call(sig, args, nargs, kwnames, value) < 0)
+    if (read_call(sig, args, nargs, kwnames, value) < 0 || arrays_needed(sig, value, A_V + 1) < 0)
         return NULL;
-    for (int i = A_Q; i <= A_V; i++)
-        if (!value[i]) {
-            PyErr_Format(PyExc_ValueError, "%s is None; an array is needed", sig->names[i]);
-            return NULL;
-        }
     const attn_given given = {.causal = value[A_CAUSAL],
                               .window = value[A_WINDOW],
                               .scale = value[A_SCALE],
@@ -96,13 +91,8 @@ PyObject *py_varlen(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyO
     attn_options o;
     attn_call call;
     (void)self;
-    if (read_call(&sig, args, nargs, kwnames, value) < 0)
+    if (read_call(&sig, args, nargs, kwnames, value) < 0 || arrays_needed(&sig, value, 5) < 0)
         return NULL;
-    for (int i = 0; i < 5; i++)
-        if (!value[i]) {
-            PyErr_Format(PyExc_ValueError, "%s is None; an array is needed", sig.names[i]);
-            return NULL;
-        }
     const attn_given given = {.causal = value[7],
                               .window = value[8],
                               .scale = value[9],

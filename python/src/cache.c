@@ -340,12 +340,9 @@ static PyObject *cache_append(PyObject *object, PyObject *const *args, Py_ssize_
     uint32_t type = HEED_DTYPE_NONE;
     heed_kv_append_args a = {.struct_size = sizeof a};
     if (read_call(&sig, args, nargs, kwnames, value) < 0 || layout_of(value[3], &axes) < 0 ||
-        (value[4] && dtype_of(value[4], "dtype", false, &type) < 0))
+        (value[4] && dtype_of(value[4], "dtype", false, &type) < 0) ||
+        arrays_needed(&sig, value, 2) < 0)
         return NULL;
-    if (!value[0] || !value[1]) {
-        PyErr_SetString(PyExc_ValueError, "k and v are needed");
-        return NULL;
-    }
     if (cache_begin(self, true) < 0)
         return NULL;
     array_none(&k), array_none(&v), numbers_none(&lens);
@@ -376,12 +373,8 @@ static PyObject *cache_attention(PyObject *object, PyObject *const *args, Py_ssi
     PyObject *value[20];
     attn_options o;
     attn_call call;
-    if (read_call(&sig, args, nargs, kwnames, value) < 0)
+    if (read_call(&sig, args, nargs, kwnames, value) < 0 || arrays_needed(&sig, value, 1) < 0)
         return NULL;
-    if (!value[0]) {
-        PyErr_SetString(PyExc_ValueError, "q is None; an array is needed");
-        return NULL;
-    }
     const attn_given given = {.causal = value[1] ? value[1] : Py_True,
                               .window = value[4],
                               .scale = value[5],

@@ -125,6 +125,9 @@ int read_call(signature *sig, PyObject *const *args, Py_ssize_t nargs, PyObject 
 /* The same from a tuple and a dict, for constructors. */
 int read_tuple(signature *sig, PyObject *args, PyObject *kwargs, PyObject **values);
 
+/* Refuses None for one of the first n arguments, which are arrays. */
+int arrays_needed(const signature *sig, PyObject *const *values, int n);
+
 /* Numbers of an argument, copied for the call. */
 typedef struct numbers {
     void *data; /* int32_t or float */

@@ -129,12 +129,8 @@ static PyObject *linear_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     heed_context *context = current_context();
     bool residual;
     int activation = 0;
-    if (!context || read_tuple(&sig, args, kwargs, value) < 0)
+    if (!context || read_tuple(&sig, args, kwargs, value) < 0 || arrays_needed(&sig, value, 1) < 0)
         return NULL;
-    if (!value[0]) {
-        PyErr_SetString(PyExc_ValueError, "weight is None; an array is needed");
-        return NULL;
-    }
     if (weight_layout_of(value[2], &desc.layout) < 0 ||
         (value[3] && (activation = word_of(value[3], "activation", activations)) < 0) ||
         truth_of(value[4], &residual) < 0 || accuracy_of(value[5], &desc.accuracy) < 0 ||
@@ -290,12 +286,8 @@ static PyObject *linear_call(PyObject *object, PyObject *tuple, PyObject *named)
     PyObject *value[3], *result = NULL;
     linear_run r;
     const bool added = self->desc.features & HEED_LINEAR_HAS_RESIDUAL;
-    if (read_tuple(&sig, tuple, named, value) < 0)
+    if (read_tuple(&sig, tuple, named, value) < 0 || arrays_needed(&sig, value, 1) < 0)
         return NULL;
-    if (!value[0]) {
-        PyErr_SetString(PyExc_ValueError, "x is None; an array is needed");
-        return NULL;
-    }
     if (!value[1] != !added) {
         PyErr_SetString(PyExc_ValueError, added ? "residual is needed: the layer was made with one"
                                                 : "the layer was made without residual=True");

@@ -142,14 +142,6 @@ static PyObject *ranges_by(const maker *m, const array *like, int64_t batch, hee
     return array_result(&to, like);
 }
 
-static int needed_array(PyObject *object, const char *name)
-{
-    if (object)
-        return 0;
-    PyErr_Format(PyExc_ValueError, "%s is None; an array is needed", name);
-    return -1;
-}
-
 static void segments_of(heed_ranges_args *a, const maker *m, int64_t b)
 {
     a->segments = m->list + b * a->keys;
@@ -164,7 +156,7 @@ PyObject *masks_segments(PyObject *self, PyObject *const *args, Py_ssize_t nargs
     int32_t *list;
     int64_t batch;
     (void)self;
-    if (read_call(&sig, args, nargs, kwnames, value) < 0 || needed_array(value[0], "ids") < 0)
+    if (read_call(&sig, args, nargs, kwnames, value) < 0 || arrays_needed(&sig, value, 1) < 0)
         return NULL;
     list = matrix_of(&ids, value[0], "ids", &batch, &a.keys);
     if (!list)
@@ -245,7 +237,7 @@ PyObject *masks_tree(PyObject *self, PyObject *const *args, Py_ssize_t nargs, Py
     int32_t *copy = NULL;
     int64_t batch = 1;
     (void)self;
-    if (read_call(&sig, args, nargs, kwnames, value) < 0 || needed_array(value[0], "parents") < 0 ||
+    if (read_call(&sig, args, nargs, kwnames, value) < 0 || arrays_needed(&sig, value, 1) < 0 ||
         (value[1] && length_of(value[1], "prefix", &a.offset) < 0)) /* what the cache holds */
         return NULL;
     array_none(&given), numbers_none(&list);
@@ -276,7 +268,7 @@ PyObject *masks_blocks(PyObject *self, PyObject *const *args, Py_ssize_t nargs, 
     (void)self;
     if (read_call(&sig, args, nargs, kwnames, value) < 0)
         return NULL;
-    if (needed_array(value[0], "bits") < 0 || length_of(value[1], "block_rows", &rows) < 0 ||
+    if (arrays_needed(&sig, value, 1) < 0 || length_of(value[1], "block_rows", &rows) < 0 ||
         length_of(value[2], "block_keys", &keys) < 0)
         return NULL;
     if (!rows || !keys) {

@@ -36,10 +36,6 @@ static int read_parts(merging *m, PyObject *const value[N_M], const layout *axes
 {
     int64_t other[4];
     for (int i = 0; i < 4; i++) {
-        if (!value[i]) {
-            PyErr_Format(PyExc_ValueError, "%s is None; an array is needed", names[i]);
-            return -1;
-        }
         if (array_of(&m->in[i], value[i], names[i], false, false) < 0)
             return -1;
         if (m->in[i].type != HEED_F32) {
@@ -144,7 +140,8 @@ PyObject *py_merge(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyOb
         array_none(&m.in[i]);
     array_none(&m.out), array_none(&m.lse);
     if (read_call(&sig, args, nargs, kwnames, value) < 0 || layout_of(value[M_LAYOUT], &axes) < 0 ||
-        (value[M_DTYPE] && dtype_of(value[M_DTYPE], "dtype", false, &type) < 0))
+        (value[M_DTYPE] && dtype_of(value[M_DTYPE], "dtype", false, &type) < 0) ||
+        arrays_needed(&sig, value, 4) < 0)
         return NULL;
     if (read_parts(&m, value, &axes, sig.names) == 0 &&
         make_merged(&m, value[M_OUT], &axes, type) == 0 && merge_all(&m) == 0) {

@@ -88,10 +88,6 @@ static int64_t rounded_up(int64_t n)
 
 static int read_x(layer_call *c)
 {
-    if (!c->value[C_X]) {
-        PyErr_SetString(PyExc_ValueError, "x is None; an array is needed");
-        return -1;
-    }
     if (float_array(&c->x, c->value[C_X], "x", false, c->self->x_type, false) < 0 ||
         rows_shape(&c->x, "x", c->self->d_model) < 0)
         return -1;
@@ -400,7 +396,7 @@ PyObject *mha_call(PyObject *object, PyObject *tuple, PyObject *named)
               "positions", "out", "return_lse", "return_weights");
     PyObject *result = NULL;
     layer_call c;
-    if (read_tuple(&sig, tuple, named, c.value) < 0 ||
+    if (read_tuple(&sig, tuple, named, c.value) < 0 || arrays_needed(&sig, c.value, 1) < 0 ||
         truth_of(c.value[C_RETURN_LSE], &c.return_lse) < 0 ||
         truth_of(c.value[C_RETURN_WEIGHTS], &c.return_weights) < 0)
         return NULL;

@@ -106,6 +106,16 @@ int read_tuple(signature *sig, PyObject *args, PyObject *kwargs, PyObject **valu
     return all_there(sig, given);
 }
 
+int arrays_needed(const signature *sig, PyObject *const *values, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (!values[i]) {
+            PyErr_Format(PyExc_ValueError, "%s is None; an array is needed", sig->names[i]);
+            return -1;
+        }
+    return 0;
+}
+
 /* ---- numbers ------------------------------------------------------------------------------------------- */
 
 void numbers_release(numbers *x)

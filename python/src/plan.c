@@ -127,13 +127,8 @@ static PyObject *plan_run(PyObject *object, PyObject *const *args, Py_ssize_t na
     PyObject *value[23];
     attn_options o = self->options;
     attn_call call;
-    if (read_call(&sig, args, nargs, kwnames, value) < 0)
+    if (read_call(&sig, args, nargs, kwnames, value) < 0 || arrays_needed(&sig, value, 3) < 0)
         return NULL;
-    for (int i = 0; i < 3; i++)
-        if (!value[i]) {
-            PyErr_Format(PyExc_ValueError, "%s is None; an array is needed", sig.names[i]);
-            return NULL;
-        }
     if (!value[13] != !self->desc.page_len) {
         PyErr_SetString(PyExc_ValueError,
                         self->desc.page_len ? "block_table is needed: the plan has pages"

@@ -169,12 +169,9 @@ PyObject *py_rotary(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyO
     uint32_t type = HEED_DTYPE_NONE;
     (void)self;
     if (read_call(&sig, args, nargs, kwnames, value) < 0 || layout_of(value[R_LAYOUT], &axes) < 0 ||
-        (value[R_DTYPE] && dtype_of(value[R_DTYPE], "dtype", false, &type) < 0))
+        (value[R_DTYPE] && dtype_of(value[R_DTYPE], "dtype", false, &type) < 0) ||
+        arrays_needed(&sig, value, 1) < 0)
         return NULL;
-    if (!value[R_X]) {
-        PyErr_SetString(PyExc_ValueError, "x is None; an array is needed");
-        return NULL;
-    }
     c.args = (heed_rotary_args){.struct_size = sizeof c.args};
     array_none(&c.x), array_none(&c.y), array_none(&c.positions);
     numbers_none(&c.offsets), numbers_none(&c.lens), numbers_none(&c.freq);

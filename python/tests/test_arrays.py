@@ -699,3 +699,18 @@ def test_libraries_mixed():
     out = heed.attention(torch.from_numpy(q), k, memoryview(v))
     assert type(out) is torch.Tensor
     oracle.check(out, oracle.attention(q, k, v)[0])
+
+
+def test_arrays_that_are_needed():
+    """None is no array, and which one it was is said."""
+    x, w = np.ones((1, 1, 2, 8), np.float32), np.ones((8, 8), np.float32)
+    cache = heed.KVCache(batch=1, capacity=4, kv_heads=1, dim=8)
+    calls = {"q k v": heed.attention, "q k v cu_q cu_k": heed.varlen, "a a_lse b b_lse": heed.merge, "x": heed.rotary, "weight": heed.Linear,
+             " q k v": heed.plan(q_heads=1, dim=8).run, " q": cache.attention, " k v": cache.append, " x": heed.Linear(w),
+             "  x": heed.MultiHeadAttention(1, w, w, w)}
+    for names, call in calls.items():
+        for i, name in enumerate(names.split()):
+            given = [x] * len(names.split())
+            given[i] = None
+            with pytest.raises(ValueError, match=f"^{name} is None; an array is needed$"):
+                call(*given)
