@@ -127,7 +127,7 @@ def test_stubs_have_what_the_module_has():
             assert name == "self" or re.search(rf"\b{name}:", body), (function, name)
 
 
-def test_stubs_refuse_unknown_keywords(tmp_path):
+def test_mypy_refuses_unknown_keywords(tmp_path):
     """Each call takes the keywords of its own class of options, and no others."""
     pytest.importorskip("mypy")
     shutil.copytree(PACKAGE, tmp_path / "heed", ignore=shutil.ignore_patterns("*.so", "__pycache__", "backends"))
