@@ -6,18 +6,12 @@
 
 enum { MAX_PARTS = 8 };
 
-static void real_backend(const char *name)
+static void check(heed_context *context, const char *name)
 {
     enum { BATCH = 2, HEADS = 2, KV = 20000, DIM = 8 };
-    heed_context *context = unit_context(1, name);
-    unit_problem any = unit_make(1, 1, 1, 1, DIM, 7);
-    const heed_status st = heed_attn_supported(context, &any.desc, NULL);
-    unit_free(&any);
-    if (strcmp(name, "naive") != 0 && st != HEED_OK) {
-        printf("%s: not here: %s\n", name, heed_last_error());
-        heed_context_release(context);
+    if (!unit_runs_here(context))
         return;
-    }
+    printf("%s\n", name);
     for (int rows = 1; rows <= 4; rows += 3) {
         unit_problem p = unit_make(BATCH, HEADS, rows, KV, DIM, 7), alone = p;
         heed_attn *plan = NULL;
@@ -58,13 +52,10 @@ static void real_backend(const char *name)
         free(want);
         unit_free(&p);
     }
-    heed_context_release(context);
 }
 
 int main(void)
 {
-    static const char *const names[] = {"naive", "avx2", "avx512", "onednn"};
-    for (int i = 0; i < 4; i++)
-        real_backend(names[i]);
+    unit_each_backend(check);
     return checks_end();
 }
