@@ -10,6 +10,8 @@ Usage: build_outside.py KIND SOURCE_ROOT BUILD_ROOT COMPILER...
     subproject-static  the same with the static library, without kernels to save time
     folders            with an installation of another build, which has its headers outside of the
                        prefix, and the heed command deep in it; found by find_package
+    options            other builds, by options that have to go together: the shared library alone with
+                       oneDNN inside, for tests that look inside; programs over MPI without the tool
 
 Without the tool that a kind needs, the test is skipped (status 77).
 """
@@ -105,6 +107,20 @@ def folders(compiler, source, temp):
         cmake(compiler, next(prefix.rglob("heed.pc")).parent.parent, temp)
 
 
+def options(source, temp, has_onednn):
+    without = [f"-D{name}=disabled" for name in (*KERNELS[:3], "bench", "examples", "tools")]
+    tried = 0
+    if has_onednn:
+        run("meson", "setup", temp / "inside", source, *without, "-Ddefault_library=shared", "-Donednn=builtin")
+        run("ninja", "-C", temp / "inside", "tests/unit/unit_failure")
+        run(temp / "inside" / "tests" / "unit" / "unit_failure")
+        tried += 1
+    if shutil.which("mpicc") and shutil.which("mpirun"):
+        run("meson", "setup", temp / "mpi", source, *without, "-Donednn=disabled", "-Dmpi=mpicc")
+        tried += 1
+    return 0 if tried else 77
+
+
 def main():
     kind, source, build, *compiler = sys.argv[1:]
     other = [tool for tool in ("cmake", "pkg-config") if kind.startswith(tool)]
@@ -118,6 +134,8 @@ def main():
             cmake(compiler, install(build, temp / "root"), temp)
         elif kind == "folders":
             folders(compiler, source, temp)
+        elif kind == "options":
+            return options(source, temp, "onednn" in compiler)
         elif kind.startswith("subproject"):
             subproject(compiler, pathlib.Path(source), temp, kind == "subproject-static")
         else:
