@@ -17,8 +17,10 @@ heed_status heed_load_backends(heed_registry *registry, const heed_cpu *cpu,
      * build of it out. */
     if (st == HEED_OK && plugin_path)
         st = heed_plugins_load_path(registry, cpu, plugin_path, path_from, why);
+    char room[HEED_PLUGINS_PATH];
     const int no_plugins = plugin_path && !*plugin_path;
     if (st == HEED_OK && !no_plugins)
-        heed_plugins_load(registry, cpu, HEED_PLUGIN_FOLDER, n_builtin);
+        heed_plugins_load(registry, cpu, heed_plugins_installed(HEED_PLUGIN_FOLDER, room),
+                          n_builtin);
     return st;
 }

@@ -6,6 +6,7 @@
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 
 #if defined(__linux__)
@@ -126,4 +127,21 @@ heed_status heed_plugins_load_path(heed_registry *registry, const heed_cpu *cpu,
         at += n + (at[n] == ':');
     }
     return HEED_OK;
+}
+
+/* A file that was loaded by a relative name could by now be another one. */
+const char *heed_plugins_installed(const char *folder, char room[HEED_PLUGINS_PATH])
+{
+    static const char library[] = "/libheed.so", within[] = "/heed/backends";
+    char file[PATH_MAX];
+    Dl_info here;
+    if (!dladdr(library, &here) || here.dli_fname[0] != '/' || !realpath(here.dli_fname, file))
+        return folder;
+    const char *name = strrchr(file, '/');
+    const size_t n = (size_t)(name - file);
+    if (strncmp(name, library, sizeof library - 1) != 0 || n + sizeof within > HEED_PLUGINS_PATH)
+        return folder;
+    memcpy(room, file, n);
+    memcpy(room + n, within, sizeof within);
+    return room;
 }

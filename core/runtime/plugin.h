@@ -17,4 +17,10 @@ void heed_plugins_load(heed_registry *registry, const heed_cpu *cpu, const char 
 heed_status heed_plugins_load_path(heed_registry *registry, const heed_cpu *cpu, const char *path,
                                    const char *from, heed_error *why);
 
+enum { HEED_PLUGINS_PATH = 4096 };
+
+/* The folder of installed plugins: heed/backends beside libheed.so, wherever that lies now (`room`
+ * holds it); `folder` where this code is in a program or in another module, or nobody can tell. */
+const char *heed_plugins_installed(const char *folder, char room[HEED_PLUGINS_PATH]);
+
 #endif

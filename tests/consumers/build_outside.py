@@ -10,11 +10,13 @@ Usage: build_outside.py KIND SOURCE_ROOT BUILD_ROOT COMPILER...
     subproject-static  the same with the static library, without kernels to save time
     folders            with an installation of another build, which has its headers outside of the
                        prefix, and the heed command deep in it; found by find_package
+    moved              none: the heed command of an installation that was moved knows its plugin, once
     options            other builds, by options that have to go together: the shared library alone with
                        oneDNN inside, for tests that look inside; programs over MPI without the tool
 
 Without the tool that a kind needs, the test is skipped (status 77).
 """
+import json
 import os
 import pathlib
 import shutil
@@ -28,6 +30,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 # With the library path of the test suite, a consumer would find the library even if its own path is
 # wrong.
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
+WITHOUT_PLUGINS = {name: value for name, value in ENVIRONMENT.items() if not name.startswith("HEED_")}
 
 
 def run(*command, env=None):
@@ -121,6 +124,16 @@ def options(source, temp, has_onednn):
     return 0 if tried else 77
 
 
+def moved(libraries, temp):
+    heed, plugins = next(temp.rglob("bin/heed")), libraries / "heed" / "backends"
+    for env in {}, {"HEED_PLUGIN_PATH": str(plugins)}:
+        listed = json.loads(subprocess.run([heed, "info", "--json"], check=True, stdout=subprocess.PIPE,
+                                           env={**WITHOUT_PLUGINS, **env}).stdout)["library"]["backends"]
+        listed = [backend["name"] for backend in listed if "onednn" in backend["name"]]
+        if listed != ["onednn"]:
+            sys.exit(f"of {plugins} it lists {listed}, with {env}")
+
+
 def main():
     kind, source, build, *compiler = sys.argv[1:]
     other = [tool for tool in ("cmake", "pkg-config") if kind.startswith(tool)]
@@ -134,6 +147,8 @@ def main():
             cmake(compiler, install(build, temp / "root"), temp)
         elif kind == "folders":
             folders(compiler, source, temp)
+        elif kind == "moved":
+            moved(install(build, temp / "root"), temp)
         elif kind == "options":
             return options(source, temp, "onednn" in compiler)
         elif kind.startswith("subproject"):
