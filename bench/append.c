@@ -12,6 +12,7 @@
 #define _GNU_SOURCE
 #include <heed/formats.h>
 #include <heed/heed.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,7 @@
 
 #include "program.h"
 
-enum { HEADS = 8, MOST_REPETITIONS = 999 };
+enum { HEADS = 8, MOST_REPETITIONS = 999, MOST_DIM = 65536 };
 
 typedef struct memory {
     int64_t tokens, dim, page_len;
@@ -184,13 +185,12 @@ static const char usage[] = "usage: heed-append [TOKENS [DIM [PAGE_LEN [REPETITI
 
 static int measure(int argc, char **argv)
 {
-    memory m = {.tokens = argc > 1 ? atoi(argv[1]) : 1024,
-                .dim = argc > 2 ? atoi(argv[2]) : 128,
-                .page_len = argc > 3 ? atoi(argv[3]) : 0};
-    const int repetitions = argc > 4 ? atoi(argv[4]) : 31;
+    memory m = {.tokens = argc > 1 ? program_number(argv[1], 1, INT_MAX) : 1024,
+                .dim = argc > 2 ? program_number(argv[2], 1, MOST_DIM) : 128,
+                .page_len = argc > 3 ? program_number(argv[3], 0, INT_MAX) : 0};
+    const int repetitions = argc > 4 ? (int)program_number(argv[4], 1, MOST_REPETITIONS) : 31;
     if (argc > 5 || m.tokens < 1 || m.dim < 32 || m.dim % 32 || m.page_len < 0 ||
-        (m.page_len && m.tokens % m.page_len) || repetitions < 1 ||
-        repetitions > MOST_REPETITIONS) {
+        (m.page_len && m.tokens % m.page_len) || repetitions < 1) {
         fputs(usage, stderr);
         return 2;
     }

@@ -16,25 +16,26 @@ static const char usage[] = "usage: heed-ceiling [threads [MiB]]\n"
                             "  threads  at most as many as it may use CPUs; 1\n"
                             "  MiB      of memory that is read, at least 16; 1024\n";
 
-enum { LEAST_MIB = 16 }; /* less is read in no time */
+/* Less is read in no time. */
+enum { LEAST_MIB = 16, MOST_MIB = SIZE_MAX >> 20 < 1 << 24 ? SIZE_MAX >> 20 : 1 << 24 };
 
 /* Threads wait for each other in a loop: more than CPUs would wait for ever. */
-static unsigned long usable_cpus(void)
+static long usable_cpus(void)
 {
     cpu_set_t set;
-    return sched_getaffinity(0, sizeof set, &set) == 0 ? (unsigned long)CPU_COUNT(&set) : 1;
+    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
 static int measure(int argc, char **argv)
 {
-    const unsigned long many = argc > 1 ? strtoul(argv[1], NULL, 10) : 1;
-    const unsigned long mib = argc > 2 ? strtoul(argv[2], NULL, 10) : 1024;
-    if (many == 0 || many > usable_cpus() || mib < LEAST_MIB || mib > SIZE_MAX >> 20) {
+    const long many = argc > 1 ? program_number(argv[1], 1, usable_cpus()) : 1;
+    const long mib = argc > 2 ? program_number(argv[2], LEAST_MIB, MOST_MIB) : 1024;
+    if (many < 1 || mib < LEAST_MIB || argc > 3) {
         fputs(usage, stderr);
         return 2;
     }
     const unsigned threads = (unsigned)many;
-    const size_t bytes = mib << 20;
+    const size_t bytes = (size_t)mib << 20;
     for (int kind = 0; kind < HEED_CEILING_COUNT; kind++) {
         const char *refusal = heed_ceiling_refusal(kind);
         if (refusal) {

@@ -45,9 +45,9 @@ def better(before, after):
 
 
 def spread(range_):
-    """The width of the middle half, in % of the median."""
+    """Half of the width of the middle half, in % of the median."""
     low, median, high = range_
-    return 100 * (high - low) / median
+    return 100 * (high - low) / 2 / median
 
 
 def verdict(before, after, threshold):

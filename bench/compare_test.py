@@ -87,6 +87,10 @@ class Compare(unittest.TestCase):
         self.assertEqual(self.run_main(before, after, "--threshold", "1")[0], 1)
         self.assertEqual(self.run_main(before, after, "--threshold", "1", "--report-only")[0], 0)
 
+    def test_spread_is_that_of_the_pages(self):
+        """+-: to each side of the median, as bench/record.py writes it."""
+        self.assertEqual(compare.spread((98, 100, 102)), 2)
+
     def test_read_bandwidth_comes_before_peak(self):
         before = runs(ROW, [90, 90, 90], "pct_read", pct_peak=10)
         after = runs(ROW, [50, 50, 50], "pct_read", pct_peak=10)

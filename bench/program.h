@@ -2,8 +2,19 @@
 #ifndef HEED_BENCH_PROGRAM_H
 #define HEED_BENCH_PROGRAM_H
 
+#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+
+/** A whole word that is a number in least..most, or least - 1. */
+static inline long program_number(const char *text, long least, long most)
+{
+    char *end;
+    errno = 0;
+    const long number = strtol(text, &end, 10);
+    return errno || end == text || *end || number < least || number > most ? least - 1 : number;
+}
 
 /** Prints the usage after --help, and else does the work, which returns an exit status. What was
  * printed has to have arrived: a full disk is no success. Returns main's exit status. */

@@ -18,7 +18,12 @@ def main(words):
     asked = run([words[0], "--help"])
     if asked.returncode != 0 or not asked.stdout.startswith(f"usage: {name} ") or asked.stderr:
         bad.append(asked)
-    for wrong in ["x"], *([["100000"], ["1", "15"]] if name == "heed-ceiling" else []):
+    # a number is the whole word, and 2^64 + 32 is not 32
+    wrong_ones = {
+        "heed-ceiling": [["100000"], ["1", "15"], ["1x"], ["1", "16x"], ["1", str(2**64 + 16)], ["1", "16", "1"]],
+        "heed-append": [["32x"], ["32", "32", "0", "1x"], [str(2**64 + 32), "32", "0", "1"], ["32", "32", "", "1"]],
+    }
+    for wrong in ["x"], *wrong_ones.get(name, []):
         refused = run([words[0], *wrong])
         if refused.returncode != 2 or refused.stdout or name not in refused.stderr:
             bad.append(refused)

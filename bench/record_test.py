@@ -196,6 +196,8 @@ elif names:
     context = dict(left_out="backend amx: none; " + names[0] + ": long", refused="a/threads:1: no")
     context["system"] = "Linux 6.1.2-local_7 x86_64"
     json.dump(dict(context=context, benchmarks=runs), open(options["--benchmark_out"], "w"))
+elif "/naive/" in options["--benchmark_filter"]:
+    sys.exit("heed-bench: the filter matches no row") # the others: no file, but success
 """
         with tempfile.TemporaryDirectory() as build, contextlib.redirect_stdout(io.StringIO()):
             os.makedirs(os.path.join(build, "bench"))
@@ -232,6 +234,23 @@ elif names:
             rows.append(row)
         self.assertEqual([r.name for r in plot.drawn(rows, 1)], names[:1])
         self.assertEqual(plot.drawn(rows, 2), [])
+
+    def test_a_heed_bench_that_crashes_is_no_backend_left_out(self):
+        fake = """#!/bin/sh
+case "$*" in
+*list_tests*) echo attn/avx2/f32/bert/threads:1/real_time ;;
+*avx2*) kill -SEGV $$ ;;
+*) echo 'heed-bench: the filter matches no row' >&2; exit 1 ;;
+esac
+"""
+        with tempfile.TemporaryDirectory() as build, contextlib.redirect_stdout(io.StringIO()):
+            os.makedirs(os.path.join(build, "bench"))
+            path = os.path.join(build, "bench", "heed-bench")
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(fake)
+            os.chmod(path, 0o755)
+            with self.assertRaisesRegex(ValueError, "ended with -11"):
+                record.measure(build, "env")
 
     def test_what_cannot_be_measured_is_bad_input(self):
         with Project() as project, contextlib.redirect_stderr(io.StringIO()):
