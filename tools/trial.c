@@ -165,10 +165,13 @@ static int try_in_child(task t, heed_trial_result *result)
     if (failed)
         return failed;
     result->passed = !child.signal && child.status == 0;
-    result->faulted = child.signal != 0;
+    result->faulted = child.signal || child.status > 1; /* try_backend returns 0 or 1 */
     if (child.signal)
         snprintf(result->why, sizeof result->why, "killed by %s in its trial",
                  heed_signal_name(child.signal));
+    else if (result->faulted) /* code of the backend, or what watches the process, called exit */
+        snprintf(result->why, sizeof result->why, "ended with status %d in its trial",
+                 child.status);
     else
         snprintf(result->why, sizeof result->why, "%s", child.text);
     free(child.text);

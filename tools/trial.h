@@ -10,7 +10,7 @@ enum { HEED_TRIAL_NAME = 32, HEED_TRIAL_MOST = 32 };
 typedef struct heed_trial_result {
     char name[HEED_TRIAL_NAME];
     int passed;
-    int faulted;   /* a signal killed it */
+    int faulted;   /* a signal or an exit in it ended the child */
     char why[600]; /* why it did not pass; or else its kernels that failed, or "" */
 } heed_trial_result;
 

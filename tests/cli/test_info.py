@@ -161,6 +161,10 @@ def faults(plugins, has_check):
         "heed info --json: the fault",
     )
     check(
+        {"name": "leaving", "passed": False, "why": "ended with status 99 in its trial"} in told["trials"],
+        f"heed info --json: a backend that ends the process: {told['trials']}",
+    )
+    check(
         {"name": "stumbling", "passed": True, "why": ""} in told["trials"],
         "heed info --json: the other plugin",
     )

@@ -9,8 +9,10 @@
 #include "../unit/changed.h"
 
 #include <signal.h>
+#include <unistd.h>
 
 enum {
+    leaving,  /* ends the process, as a tool that watches it may */
     faulting, /* crashes with an illegal instruction, as where CPUID claims what the CPU lacks */
     lying, /* has a second kernel with wrong results, and one of linear layers that does nothing */
     stumbling /* passes its trial, but fails with a head dim of 7 */
@@ -24,6 +26,8 @@ static heed_status troubled_tile(const void *machine, const void *state,
 {
     if (TROUBLED == faulting)
         raise(SIGILL);
+    if (TROUBLED == leaving)
+        _exit(99);
     if (TROUBLED == stumbling && problem->v_dim == 7)
         return HEED_ERR_BACKEND;
     return run(machine, state, problem, tile, scratch);
