@@ -9,6 +9,7 @@
 #define CAUSAL HEED_HAS_CAUSAL
 #define WINDOW HEED_HAS_WINDOW
 #define BOTTOM .position = HEED_POS_BOTTOM_RIGHT
+#define GIVEN .position = HEED_POS_GIVEN
 
 static void add_dims(kit_list *list)
 {
@@ -332,8 +333,40 @@ static void add_hidden(kit_list *list)
             }
 }
 
+/* Short sequences of few dims, for which backends may have a kernel of their own: what rows may see
+ * is a range of keys, and may be none. */
+static void add_few_keys(kit_list *list)
+{
+    static const struct {
+        const char *name;
+        kit_spec spec;
+    } seen[] = {
+        {"all", {.lens = KIT_LENS_ZEROS}},
+        {"causal", {.features = CAUSAL, BOTTOM}},
+        {"causal_negative", {.features = CAUSAL, GIVEN, .offsets = KIT_OFFSET_NEGATIVE}},
+        {"window", {.features = WINDOW, BOTTOM, .window_left = 5, .window_right = 1}},
+        {"window_past_the_end", {.features = WINDOW, GIVEN, .window_left = 3, .window_right = 2,
+                                 .offsets = KIT_OFFSET_SEEN, .lens = KIT_LENS_KV}},
+    };
+    static const int64_t rows[] = {1, 3, 12};
+    for (size_t n = 0; n < COUNT(seen); n++)
+        for (size_t at = 0; at < COUNT(rows); at++) {
+            kit_spec spec = seen[n].spec;
+            char name[64];
+            spec.features |= HEED_HAS_LSE;
+            spec.q_len = rows[at];
+            spec.kv_len = 11 + (int64_t)(5 * n);
+            spec.qk_dim = n % 2 ? 8 : 16;
+            spec.v_dim = at % 2 ? 24 : 8;
+            spec.batch = 3;
+            snprintf(name, sizeof name, "%s_%lld", seen[n].name, (long long)rows[at]);
+            kit_add_types(list, "few_keys", name, &spec, at == 1);
+        }
+}
+
 void kit_edge_cases(kit_list *list)
 {
+    add_few_keys(list);
     add_dims(list);
     add_lengths(list);
     add_long(list);
