@@ -95,5 +95,6 @@ def bf16(x):
     return round(x / ulp) * ulp
 
 
-def of_bf16_bits(bits):
-    return struct.unpack("f", struct.pack("I", bits << 16))[0]
+def bf16_bits(x):
+    """The bits of a bf16 number."""
+    return struct.unpack("<I", struct.pack("<f", x))[0] >> 16

@@ -196,8 +196,9 @@ def types():
     compare(
         "f4 files as f16", ["--dtype", "f16"], given=files(), tensors=half, code="f2"
     )
-    for given in (files("f4"), files("f8")):
-        brain = [tensor.map(npy.bf16) for tensor in (Q, K, V)]
+    brain = [tensor.map(npy.bf16) for tensor in (Q, K, V)]
+    bits = [tensor.map(npy.bf16_bits) for tensor in brain]
+    for given in (files("f4"), files("f8"), files("u2", *bits)):
         for accuracy in ([], ["--accuracy", "exact"], ["--accuracy", "bf16"]):
             compare(
                 f"bf16 {accuracy}",
