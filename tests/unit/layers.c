@@ -1,6 +1,5 @@
-/* What linear and attention layers promise besides their numbers: they accept structs of other
- * sizes, hold references to what they use, explain themselves, trace a line per run, round once,
- * and work in a child after fork. */
+/* What linear and attention layers promise besides their numbers: they hold references to what they
+ * use, explain themselves, trace a line per run, round once, and work in a child after fork. */
 #define _GNU_SOURCE
 #include <math.h>
 #include <sys/mman.h>
@@ -8,90 +7,6 @@
 #include <unistd.h>
 
 #include "layer_setup.h"
-
-/* ---- structs of other callers ---------------------------------------------------------------- */
-
-/* A copy of the struct of `known` bytes, with 32 of a later version behind: zeros and then
- * `last`. */
-static void *longer(const void *in, size_t known, int last)
-{
-    static union {
-        size_t struct_size;
-        char bytes[4096];
-    } room;
-    memset(&room, 0, sizeof room);
-    memcpy(&room, in, known);
-    room.struct_size = known + 32;
-    room.bytes[known + 31] = (char)last;
-    return &room;
-}
-
-/* An older caller's struct ends before what it does not know: here, before the residual. */
-static void check_older(const layer_setup *s, const heed_linear *linear, const heed_mha *mha)
-{
-    heed_linear_args old = s->linear_args;
-    old.struct_size = offsetof(heed_linear_args, residual);
-    old.residual.data = s; /* beyond struct_size */
-    CHECK(heed_linear_run(linear, &old, NULL, 0) == HEED_OK, "an older struct: %s",
-          heed_last_error());
-    heed_error error = {""};
-    old.error = &error;
-    old.rows = -1;
-    CHECK(heed_linear_run(linear, &old, NULL, 0) == HEED_ERR_INVALID &&
-              strstr(error.text, "rows is -1"),
-          "an older struct's mistake: %s", error.text);
-    heed_mha_args older = s->args;
-    older.struct_size = offsetof(heed_mha_args, alibi_slope);
-    older.alibi_slope = (const float *)16;
-    older.sink = (const float *)16;
-    CHECK_OK(heed_mha_run(mha, &older, NULL, 0));
-}
-
-static void check_struct_sizes(heed_context *context, layer_setup *s)
-{
-    heed_mha *mha = NULL, *other = NULL;
-    heed_linear *linear = layer_linear(context, s);
-    const heed_const_view in = {s->w_in, {3 * DIM, 1}}, bias = {s->bias, {1}};
-    heed_linear *again = NULL;
-    CHECK_OK(layer_create(context, s, &mha));
-    for (int last = 0; last < 2; last++) {
-        const heed_status want = last ? HEED_ERR_ABI : HEED_OK;
-        CHECK(heed_linear_create(context, longer(&s->in, sizeof s->in, last), &in, &bias, &again) ==
-                  want,
-              "linear desc, %d", last);
-        if (!last)
-            heed_linear_release(again);
-        CHECK(heed_linear_run(linear, longer(&s->linear_args, sizeof s->linear_args, last), NULL,
-                              0) == want,
-              "linear args, %d", last);
-        CHECK(heed_mha_run(mha, longer(&s->args, sizeof s->args, last), NULL, 0) == want,
-              "mha args, %d", last);
-        s->desc.qkv_proj = linear;
-        s->desc.features = 0;
-        heed_mha_desc desc = s->desc;
-        desc.out_proj = NULL;
-        CHECK(heed_mha_create(context, longer(&desc, sizeof desc, last), &other) == want,
-              "mha desc, %d: %s", last, heed_last_error());
-        if (!last)
-            heed_mha_release(other);
-        s->desc.features = HEED_MHA_HAS_CACHE;
-        const heed_kv_append_args append = {.struct_size = sizeof append,
-                                            .kv_heads = 1,
-                                            .qk_dim = 1,
-                                            .k_type = HEED_F32,
-                                            .k_cache_type = HEED_F32};
-        CHECK(heed_kv_append(longer(&append, sizeof append, last)) == want, "append, %d", last);
-        const heed_rotary_args turn = {.struct_size = sizeof turn,
-                                       .heads = 1,
-                                       .dim = 1,
-                                       .x_type = HEED_F32,
-                                       .y_type = HEED_F32};
-        CHECK(heed_rotary(longer(&turn, sizeof turn, last)) == want, "rotary, %d", last);
-    }
-    check_older(s, linear, mha);
-    heed_mha_release(mha);
-    heed_linear_release(linear);
-}
 
 /* ---- holding --------------------------------------------------------------------------------- */
 
@@ -410,7 +325,6 @@ int main(void)
 {
     layer_setup *s = layer_prepare();
     heed_context *context = unit_context(1, NULL);
-    check_struct_sizes(context, s);
     check_holds(s);
     check_frequencies(context, s);
     check_explain(context, s);

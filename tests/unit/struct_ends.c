@@ -1,5 +1,6 @@
 /* A caller's struct ends where its struct_size says, and nothing behind that is read or written. The
- * missing bytes of a shorter struct count as 0; of one whose size no version has, only struct_size is read.
+ * missing bytes of a shorter struct count as 0, and those of a longer one have to be 0; of one whose size no
+ * version has, only struct_size is read.
  * Each struct here lies at the end of a page that no accessible memory follows. */
 #define _GNU_SOURCE
 #include <sys/mman.h>
@@ -190,8 +191,15 @@ static void check_struct(const char *name, heed_status (*call)(void *), const vo
                          size_t whole_size)
 {
     static const size_t impossible[] = {0, 1, sizeof(void *), 17, 65544, SIZE_MAX, SIZE_MAX - 7};
-    for (size_t size = 16; size <= whole_size; size += 8)
+    for (size_t size = 16; size <= whole_size + 32; size += 8)
         check_size(name, call, whole, whole_size, size);
+    /* Of a newer caller, who sets what this library does not know. */
+    unsigned char later[4096] = {0};
+    const size_t more = whole_size + 32;
+    memcpy(later, whole, whole_size);
+    memcpy(later, &more, sizeof more);
+    later[more - 1] = 1;
+    CHECK(call(cut(later, more)) == HEED_ERR_ABI, "%s with something behind what is known", name);
     for (size_t i = 0; i < sizeof impossible / sizeof *impossible; i++) {
         heed_status st = call(cut(&impossible[i], sizeof *impossible));
         CHECK(st == HEED_ERR_ABI, "%s with a struct_size of %zu: %s", name, impossible[i],
