@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int load(const heed_cli_option *options, const char *name, heed_npy *array)
+int heed_inputs_load(const heed_cli_option *options, const char *name, heed_npy *array)
 {
     heed_error why;
     heed_status status = heed_npy_read(heed_cli_value(options, name), array, &why);
@@ -72,7 +72,7 @@ static int load_tensor(const heed_cli_option *options, const char *name, heed_ax
     char shape[HEED_NPY_SHAPE_TEXT];
     heed_npy *array = &tensor->npy;
     const char *dtype = heed_cli_value(options, "dtype");
-    int failed = load(options, name, array);
+    int failed = heed_inputs_load(options, name, array);
     if (failed)
         return failed;
     if (array->n_dims != 4)
@@ -137,25 +137,32 @@ static int load_tensors(const heed_cli_option *options, heed_axes axes, heed_inp
     return HEED_EXIT_OK;
 }
 
-/* The view of a mask or bias of 2 to 4 dimensions, aligned from the right: a length of 1 gets
- * stride 0. */
-static int broadcast(const char *name, const heed_npy *array, const int64_t full[4],
-                     heed_const_view *view)
+int heed_inputs_broadcast(const char *name, int n_dims, const int64_t *shape, const int64_t full[4],
+                          int n_free, int64_t stride[4])
 {
     char has[HEED_NPY_SHAPE_TEXT], wants[HEED_NPY_SHAPE_TEXT];
-    int64_t stride = 1;
-    int fits = array->n_dims >= 2 && array->n_dims <= 4;
-    *view = (heed_const_view){array->data, {0, 0, 0, 0}};
-    for (int d = array->n_dims - 1, to = 3; fits && d >= 0; d--, to--) {
-        fits = array->shape[d] == full[to] || array->shape[d] == 1;
-        view->stride[to] = array->shape[d] == 1 ? 0 : stride;
-        stride *= array->shape[d];
+    int64_t next = 1;
+    int fits = n_dims >= 2 && n_dims <= 4;
+    memset(stride, 0, 4 * sizeof *stride);
+    for (int d = n_dims - 1, to = 3; fits && d >= 0; d--, to--) {
+        const int one = shape[d] == 1 && to < n_free;
+        fits = one || shape[d] == full[to];
+        stride[to] = one ? 0 : next;
+        next *= shape[d];
     }
     if (fits)
         return HEED_EXIT_OK;
     return heed_cli_fail(HEED_EXIT_USAGE, "--%s has shape %s: it does not broadcast to %s", name,
-                         heed_npy_shape_text(array->n_dims, array->shape, has),
+                         heed_npy_shape_text(n_dims, shape, has),
                          heed_npy_shape_text(4, full, wants));
+}
+
+/* The view of a mask or bias: each of its axes may broadcast. */
+static int view_of(const char *name, const heed_npy *array, const int64_t full[4],
+                   heed_const_view *view)
+{
+    view->data = array->data;
+    return heed_inputs_broadcast(name, array->n_dims, array->shape, full, 4, view->stride);
 }
 
 /* Loads a file with a number for every query head, as f32. */
@@ -163,7 +170,7 @@ static int load_per_head(const heed_cli_option *options, const char *name, uint3
                          heed_npy *array, const float **values)
 {
     char shape[HEED_NPY_SHAPE_TEXT];
-    int failed = load(options, name, array);
+    int failed = heed_inputs_load(options, name, array);
     if (failed)
         return failed;
     if (!is_float(array) || array->n_dims != 1 || array->shape[0] != heads)
@@ -177,13 +184,28 @@ static int load_per_head(const heed_cli_option *options, const char *name, uint3
     return failed;
 }
 
+int heed_inputs_integers(const char *name, const heed_npy *array, int32_t **out)
+{
+    *out = calloc((size_t)array->count + 1, sizeof **out);
+    if (!*out)
+        return heed_cli_fail(HEED_EXIT_FAILED, "no memory for --%s", name);
+    for (int64_t i = 0; i < array->count; i++) {
+        const double value = heed_npy_number(array, i);
+        if (value < INT32_MIN || value > INT32_MAX)
+            return heed_cli_fail(HEED_EXIT_USAGE, "--%s [%lld] is %.0f: beyond 32 bits", name,
+                                 (long long)i, value);
+        (*out)[i] = (int32_t)value;
+    }
+    return HEED_EXIT_OK;
+}
+
 /* Loads a file with an integer for every sequence. */
 static int load_per_sequence(const heed_cli_option *options, const char *name, int64_t batch,
                              int32_t **out)
 {
     char shape[HEED_NPY_SHAPE_TEXT];
     heed_npy array = {0};
-    int failed = load(options, name, &array);
+    int failed = heed_inputs_load(options, name, &array);
     if (failed)
         return failed;
     if ((array.type != HEED_NPY_I4 && array.type != HEED_NPY_I8) || array.n_dims != 1 ||
@@ -194,22 +216,9 @@ static int load_per_sequence(const heed_cli_option *options, const char *name, i
                           "required, one for each sequence",
                           name, heed_npy_type_name(array.type),
                           heed_npy_shape_text(array.n_dims, array.shape, shape), (long long)batch);
-    int32_t *values = failed ? NULL : calloc((size_t)batch + 1, sizeof *values);
-    if (!failed && !values)
-        failed = heed_cli_fail(HEED_EXIT_FAILED, "no memory for --%s", name);
-    for (int64_t b = 0; !failed && b < batch; b++) {
-        double value = heed_npy_number(&array, b);
-        if (value < INT32_MIN || value > INT32_MAX)
-            failed = heed_cli_fail(HEED_EXIT_USAGE, "--%s [%lld] is %.0f: beyond 32 bits", name,
-                                   (long long)b, value);
-        else
-            values[b] = (int32_t)value;
-    }
-    heed_npy_free(&array);
-    if (failed)
-        free(values);
     else
-        *out = values;
+        failed = heed_inputs_integers(name, &array, out);
+    heed_npy_free(&array);
     return failed;
 }
 
@@ -246,23 +255,23 @@ static int load_mask_and_bias(const heed_cli_option *options, heed_inputs *in, h
         desc->features |= HEED_HAS_MASK_FROM;
     }
     if (!failed && heed_cli_given(options, "mask")) {
-        failed = load(options, "mask", &in->mask);
+        failed = heed_inputs_load(options, "mask", &in->mask);
         if (!failed && in->mask.type != HEED_NPY_B1)
             failed = heed_cli_fail(HEED_EXIT_USAGE, "--mask holds %s: b1 is required",
                                    heed_npy_type_name(in->mask.type));
         if (!failed)
-            failed = broadcast("mask", &in->mask, full, &args->mask);
+            failed = view_of("mask", &in->mask, full, &args->mask);
         desc->features |= HEED_HAS_MASK;
     }
     if (!failed && heed_cli_given(options, "bias")) {
-        failed = load(options, "bias", &in->bias);
+        failed = heed_inputs_load(options, "bias", &in->bias);
         if (!failed && !is_float(&in->bias))
             failed = heed_cli_fail(HEED_EXIT_USAGE, "--bias holds %s: f2, f4 or f8 is required",
                                    heed_npy_type_name(in->bias.type));
         if (!failed)
             failed = convert(&in->bias, HEED_F32);
         if (!failed)
-            failed = broadcast("bias", &in->bias, full, &args->bias);
+            failed = view_of("bias", &in->bias, full, &args->bias);
         desc->features |= HEED_HAS_BIAS;
         desc->bias_type = HEED_F32;
     }

@@ -39,6 +39,17 @@ int heed_inputs_lists(const heed_cli_option *options, heed_inputs *inputs, heed_
 
 void heed_inputs_free(heed_inputs *inputs);
 
+/** Reads the file of an option. Returns an exit status, after a line on stderr if it is not 0. */
+int heed_inputs_load(const heed_cli_option *options, const char *name, heed_npy *array);
+
+/** Converts i4 or i8 of --name to int32_t, in memory that the caller frees. Returns as above. */
+int heed_inputs_integers(const char *name, const heed_npy *array, int32_t **out);
+
+/** The strides of a file of --name with 2 to 4 axes, which are the last of `full`: 0 for missing
+ * axes, and for lengths of 1 on the first n_free axes of `full`, where these broadcast. Returns as above. */
+int heed_inputs_broadcast(const char *name, int n_dims, const int64_t *shape, const int64_t full[4],
+                          int n_free, int64_t stride[4]);
+
 /** The view of a dense tensor that has the shape of its file. */
 heed_view heed_inputs_view(void *data, heed_axes axes, const int64_t shape[4]);
 

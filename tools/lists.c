@@ -6,56 +6,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int load(const heed_cli_option *options, const char *name, heed_npy *array)
-{
-    heed_error why;
-    heed_status status = heed_npy_read(heed_cli_value(options, name), array, &why);
-    if (status == HEED_OK)
-        return HEED_EXIT_OK;
-    return heed_cli_fail(status == HEED_ERR_NOMEM ? HEED_EXIT_FAILED : HEED_EXIT_USAGE, "--%s %s",
-                         name, why.text);
-}
-
 /* Loads a file of integers as int32_t. */
 static int load_integers(const heed_cli_option *options, const char *name, heed_npy *array,
                          int32_t **out)
 {
-    int failed = load(options, name, array);
+    int failed = heed_inputs_load(options, name, array);
     if (failed)
         return failed;
     if (array->type != HEED_NPY_I4 && array->type != HEED_NPY_I8)
         return heed_cli_fail(HEED_EXIT_USAGE, "--%s holds %s: i4 or i8 is required", name,
                              heed_npy_type_name(array->type));
-    *out = calloc((size_t)array->count + 1, sizeof **out);
-    if (!*out)
-        return heed_cli_fail(HEED_EXIT_FAILED, "no memory for --%s", name);
-    for (int64_t i = 0; i < array->count; i++) {
-        const double value = heed_npy_number(array, i);
-        if (value < INT32_MIN || value > INT32_MAX)
-            return heed_cli_fail(HEED_EXIT_USAGE, "--%s [%lld] is %.0f: beyond 32 bits", name,
-                                 (long long)i, value);
-        (*out)[i] = (int32_t)value;
-    }
-    return HEED_EXIT_OK;
-}
-
-/* The strides of a file, whose axes are the last of `full`: 0 for lengths of 1 and missing axes. */
-static int broadcast(const char *name, int n_dims, const int64_t *shape, int least,
-                     const int64_t full[4], int64_t stride[4])
-{
-    char has[HEED_NPY_SHAPE_TEXT], wants[HEED_NPY_SHAPE_TEXT];
-    int64_t next = 1;
-    int fits = n_dims >= least && n_dims <= 4;
-    memset(stride, 0, 4 * sizeof *stride);
-    for (int d = n_dims - 1, to = 3; fits && d >= 0; d--, to--) {
-        fits = shape[d] == full[to] || (shape[d] == 1 && to < 2);
-        stride[to] = shape[d] == 1 && to < 2 ? 0 : next;
-        next *= shape[d];
-    }
-    return fits ? HEED_EXIT_OK
-                : heed_cli_fail(HEED_EXIT_USAGE, "--%s has shape %s: it does not broadcast to %s",
-                                name, heed_npy_shape_text(n_dims, shape, has),
-                                heed_npy_shape_text(4, full, wants));
+    return heed_inputs_integers(name, array, out);
 }
 
 /* Makes the ranges of one sequence after another, all with as many intervals as the one that needs
@@ -129,7 +90,7 @@ static int load_ranges(const heed_cli_option *options, heed_attn_desc *desc, hee
     if (!failed) {
         const int64_t full[4] = {args->batch, desc->q_heads, args->q_len, array.shape[n - 2]};
         desc->n_ranges = (uint32_t)array.shape[n - 2];
-        failed = broadcast("ranges", n - 1, array.shape, 2, full, args->ranges.stride);
+        failed = heed_inputs_broadcast("ranges", n - 1, array.shape, full, 2, args->ranges.stride);
         args->ranges.data = *out;
     }
     heed_npy_free(&array);
@@ -146,14 +107,14 @@ static int load_blocks(const heed_cli_option *options, heed_attn_desc *desc, hee
         failed = heed_cli_fail(HEED_EXIT_USAGE, "--key-blocks is given without --block ROWSxKEYS");
     if (failed)
         return failed;
-    failed = load(options, "key-blocks", &array);
+    failed = heed_inputs_load(options, "key-blocks", &array);
     if (!failed && array.type != HEED_NPY_B1)
         failed = heed_cli_fail(HEED_EXIT_USAGE, "--key-blocks holds %s: b1 is required",
                                heed_npy_type_name(array.type));
     const int64_t full[4] = {args->batch, desc->q_heads, (args->q_len + rows - 1) / rows,
                              (args->kv_len + keys - 1) / keys};
     if (!failed)
-        failed = broadcast("key-blocks", array.n_dims, array.shape, 2, full, stride);
+        failed = heed_inputs_broadcast("key-blocks", array.n_dims, array.shape, full, 2, stride);
     const int64_t words = (full[3] + 63) / 64, lines = full[3] ? array.count / full[3] : 0;
     if (!failed && !(*out = calloc((size_t)(lines * words) + 1, sizeof **out)))
         failed = heed_cli_fail(HEED_EXIT_FAILED, "no memory for --key-blocks");

@@ -2,6 +2,7 @@
  * take part in the work between runs (copying, merging and finishing rows) where there is enough of
  * it. The transport is called only by the thread that called the group. */
 #include "../check.h"
+#include "../threads/on_pthreads.h"
 #include "threads.h"
 
 #include <string.h>
@@ -14,33 +15,19 @@ typedef struct team {
     int calls; /* of parallel_for with more than one part */
 } team;
 
-typedef struct hand {
-    pthread_t thread;
-    void (*body)(void *arg, uint32_t i);
-    void *arg;
-    uint32_t i;
-} hand;
-
-static void *lend(void *of)
-{
-    hand *h = of;
-    h->body(h->arg, h->i);
-    return NULL;
-}
-
 /* The caller runs part 0 itself. */
 static void parallel_for(void *user, uint32_t n, void (*body)(void *arg, uint32_t i), void *arg)
 {
-    hand h[MOST_THREADS];
+    job j[MOST_THREADS];
     ((team *)user)->calls += n > 1;
     for (uint32_t i = 1; i < n; i++) {
-        h[i] = (hand){.body = body, .arg = arg, .i = i};
-        if (pthread_create(&h[i].thread, NULL, lend, &h[i]) != 0)
+        j[i] = (job){.body = body, .arg = arg, .index = i};
+        if (pthread_create(&j[i].thread, NULL, run_job, &j[i]) != 0)
             exit(1);
     }
     body(arg, 0);
     for (uint32_t i = 1; i < n; i++)
-        pthread_join(h[i].thread, NULL);
+        pthread_join(j[i].thread, NULL);
 }
 
 static heed_context *context_of(team *t, uint32_t n_threads)

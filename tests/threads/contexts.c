@@ -7,6 +7,7 @@
 #include <pthread.h>
 
 #include "../unit/unit.h"
+#include "on_pthreads.h"
 
 enum { N_MAKERS = 8, ROUNDS = 30, N_ATTN = 4, IN = 96, OUT = 80, ROWS = 9 };
 
@@ -49,12 +50,7 @@ static side sides[] = {
 enum { N_SIDES = sizeof sides / sizeof *sides };
 static uint16_t x_bf16[ROWS * IN], w_bf16[IN * OUT];
 static float x_f32[ROWS * IN], w_f32[IN * OUT];
-static int n_wrong, stop, n_made[N_MAKERS], n_refused[N_MAKERS];
-
-static void wrong(void)
-{
-    __atomic_add_fetch(&n_wrong, 1, __ATOMIC_RELAXED);
-}
+static int stop, n_made[N_MAKERS], n_refused[N_MAKERS];
 
 static attention make_attention(int shape)
 {

@@ -2,9 +2,9 @@
  * the result is the serial one, bit for bit. Rows lie with gaps, so that they are gathered and
  * scattered; q and k are rotated; k and v go to a cache. Meant to be run under TSan too. */
 #include <heed/heed.h>
-#include <pthread.h>
 
 #include "../unit/unit.h"
+#include "on_pthreads.h"
 
 enum { BATCH = 3, MOST = 40, MODEL = 24, HEADS = 3, HEAD = 8, GAP = 5, CAPACITY = 48 };
 
@@ -65,37 +65,16 @@ static heed_mha_args args_of(const int32_t *lens, void *to)
     };
 }
 
-typedef struct job {
-    pthread_t thread;
-    void *workspace;
-    uint32_t part;
-    heed_status status;
-} job;
-
-static void *run_part(void *arg)
-{
-    job *j = arg;
-    j->status = heed_run_part(j->workspace, j->part);
-    return NULL;
-}
-
 static void on_threads(const heed_mha *layer, const heed_mha_args *args, uint32_t n)
 {
-    job jobs[8];
     const size_t bytes = heed_mha_workspace_bytes(layer, n);
     void *workspace = aligned_alloc(64, (bytes + 63) / 64 * 64);
     if (!workspace)
         exit(1);
     memset(workspace, 0xa5, bytes); /* what it held before must not matter */
     CHECK_OK(heed_mha_begin(layer, args, n, workspace, bytes));
-    for (uint32_t i = 0; i < n; i++) {
-        jobs[i] = (job){.workspace = workspace, .part = i, .status = HEED_ERR_BACKEND};
-        pthread_create(&jobs[i].thread, NULL, run_part, &jobs[i]);
-    }
-    for (uint32_t i = 0; i < n; i++) {
-        pthread_join(jobs[i].thread, NULL);
-        CHECK(jobs[i].status == HEED_OK, "part %u of %u: status %d", i, n, jobs[i].status);
-    }
+    on_pthreads(NULL, n, run_one_part, workspace);
+    CHECK(n_wrong == 0, "%d of the parts of %u failed", n_wrong, n);
     free(workspace);
 }
 

@@ -2,8 +2,8 @@
  * too, the sentence names backend and place, and the same workspace can be begun again at once,
  * with any number of parts, and gives the right result. */
 #include <heed/backend.h>
-#include <pthread.h>
 
+#include "../threads/on_pthreads.h"
 #include "changed.h"
 #include "unit.h"
 
@@ -21,19 +21,16 @@ static heed_status run_tile(const void *machine, const void *state, const heed_p
 }
 
 typedef struct part {
-    pthread_t thread;
     void *workspace;
-    uint32_t index;
     heed_status status;
     int has_sentence;
 } part;
 
-static void *run_part(void *arg)
+static void run_part(void *parts, uint32_t i)
 {
-    part *p = arg;
-    p->status = heed_run_part(p->workspace, p->index);
+    part *p = (part *)parts + i;
+    p->status = heed_run_part(p->workspace, i);
     p->has_sentence = strstr(heed_last_error(), "backend faulty returned HEED_ERR_NOMEM") != NULL;
-    return NULL;
 }
 
 /* Runs the parts at once; returns how many reported the failure. */
@@ -41,12 +38,10 @@ static uint32_t run_parts(void *workspace, uint32_t n_parts, int expect_sentence
 {
     part parts[MAX_PARTS];
     uint32_t failed = 0;
+    for (uint32_t i = 0; i < n_parts; i++)
+        parts[i] = (part){.workspace = workspace};
+    on_pthreads(NULL, n_parts, run_part, parts);
     for (uint32_t i = 0; i < n_parts; i++) {
-        parts[i] = (part){.workspace = workspace, .index = i};
-        pthread_create(&parts[i].thread, NULL, run_part, &parts[i]);
-    }
-    for (uint32_t i = 0; i < n_parts; i++) {
-        pthread_join(parts[i].thread, NULL);
         failed += parts[i].status == HEED_ERR_BACKEND;
         CHECK(parts[i].status == HEED_OK || (expect_sentence && parts[i].has_sentence),
               "part %u: status %d", i, parts[i].status);

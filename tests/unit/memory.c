@@ -71,14 +71,6 @@ static void by_parts(const host *h)
         heed_run_part(h->workspace, i);
 }
 
-static void one_after_another(void *user, uint32_t n, void (*body)(void *arg, uint32_t i),
-                              void *arg)
-{
-    (void)user;
-    for (uint32_t i = n; i-- > 0;)
-        body(arg, i);
-}
-
 static void by_executor(const host *h)
 {
     heed_attn_args args = *h->args;
@@ -364,7 +356,7 @@ int main(void)
                                    (uint64_t)i);
         heed_context *one = unit_context(1, NULL), *two = unit_context(2, NULL);
         heed_executor executor = {
-            .struct_size = sizeof executor, .n_threads = 3, .parallel_for = one_after_another};
+            .struct_size = sizeof executor, .n_threads = 3, .parallel_for = unit_backwards};
         host h = {.args = &p.args, .executor = &executor};
         CHECK_OK(heed_attn_create(one, &p.desc, &h.plan));
         h.workspace = unit_workspace(h.plan, 3, &h.bytes);

@@ -25,12 +25,10 @@ static int rounds_up(void)
 /* The parts of a call, the last one first. */
 static void backwards(void *user, uint32_t n, void (*body)(void *arg, uint32_t part), void *arg)
 {
-    (void)user;
     n_calls++;
     n_bodies = (int)n;
     rounded_up = rounds_up();
-    while (n > 0)
-        body(arg, --n);
+    unit_backwards(user, n, body, arg);
 }
 
 static const heed_executor executor = {
