@@ -25,13 +25,12 @@
 
 /* ---- what is faster -------------------------------------------------------------------------- */
 
-enum { FEW_ROWS = 3, LEAST_ROWS = 8, TYPES = 3, PROBE = 1024 };
+enum { LEAST_ROWS = 8, TYPES = 3, PROBE = 1024 };
 
 /* Multiply-adds that take a core a third of a millisecond; two splits of the graph take 30 us. */
 #define LEAST_WORK (INT64_C(1) << 24)
 
-/* Bytes of weights that two cores read in 90 us by ggml and in half of that by Heed, with at most FEW_ROWS
- * rows. */
+/* Bytes of weights that two cores read in 90 us by ggml and in half of that by Heed, with few rows. */
 #define LEAST_READ (INT64_C(1) << 20)
 
 static const struct {
@@ -157,24 +156,27 @@ static int can(const struct ggml_tensor *op, heed_error *why)
     return 1;
 }
 
-/* Are few rows faster too? ggml converts f16 of x as well as of the weights for each product, and so reads
- * them at half of what memory gives an Intel (README.md). From 4 rows on it has another way, as fast or
- * faster. f32 and bf16 it reads as fast as Heed; on AMD not measured. */
-static int few_are_faster(enum ggml_type type)
+/* Below LEAST_ROWS, the most rows that are faster too. ggml converts f16 of x as well as of the weights for
+ * each product, and so reads them at half of what memory gives an Intel (README.md). From 4 rows on it has
+ * another way, which is slower on an Ice Lake and was faster on its followers. f32 and bf16 it reads as fast
+ * as Heed; on AMD not measured. */
+static int64_t few_rows(enum ggml_type type)
 {
 #if defined(__x86_64__)
-    return type == GGML_TYPE_F16 && __builtin_cpu_is("intel");
-#else
+    if (type == GGML_TYPE_F16 && __builtin_cpu_is("intel"))
+        return __builtin_cpu_supports("avx512f") && !__builtin_cpu_supports("avx512bf16")
+                   ? LEAST_ROWS - 1
+                   : 3;
+#endif
     (void)type;
     return 0;
-#endif
 }
 
 /* Is the product large enough to be worth the splits? */
 static int is_large(const struct ggml_tensor *w, int64_t rows)
 {
     if (rows < LEAST_ROWS)
-        return rows <= FEW_ROWS && few_are_faster(w->type) &&
+        return rows <= few_rows(w->type) &&
                w->ne[1] >= LEAST_READ / (int64_t)ggml_row_size(w->type, w->ne[0]);
     return rows * w->ne[0] >= LEAST_WORK / w->ne[1];
 }
