@@ -104,7 +104,7 @@ typedef void (*linear_kernel)(LINEAR_ARGS);
 /* One panel: its three vectors do. */
 #define STEP_TALL(rows, ask)                                                                       \
     {                                                                                              \
-        ask(0) vf w_0 = W_VECTOR(0, 0), w_1 = W_VECTOR(0, 1), w_2 = W_VECTOR(0, 2);              \
+        ask(0) vf w_0 = W_VECTOR(0, 0), w_1 = W_VECTOR(0, 1), w_2 = W_VECTOR(0, 2);                \
         V_IN_REGISTER(w_0)                                                                         \
         V_IN_REGISTER(w_1)                                                                         \
         V_IN_REGISTER(w_2) ROWS_##rows(FMA_EACH, 0) w0 += LINEAR_PANEL * W_BYTES;                  \
@@ -211,9 +211,9 @@ typedef void (*linear_near_kernel)(NEAR_ARGS);
     DEFINE_1_TO_4(t, 2)                                                                            \
     DEFINE_1_TO_2(t, 3)                                                                            \
     DEFINE_1_TO_2(t, 4)                                                                            \
-    DEFINE_TALL(linear_##t##_5, 5)                                                          \
-    DEFINE_TALL(linear_##t##_6, 6)                                                          \
-    DEFINE_TALL(linear_##t##_7, 7)                                                          \
+    DEFINE_TALL(linear_##t##_5, 5)                                                                 \
+    DEFINE_TALL(linear_##t##_6, 6)                                                                 \
+    DEFINE_TALL(linear_##t##_7, 7)                                                                 \
     DEFINE_TALL(linear_##t##_8, 8)
 #define TABLE(t)                                                                                   \
     {{8, {OF_4(t, 1), linear_##t##_1_5, linear_##t##_1_6, linear_##t##_1_7, linear_##t##_1_8}},    \
@@ -223,7 +223,7 @@ typedef void (*linear_near_kernel)(NEAR_ARGS);
 #define DEFINE_KERNELS(t)                                                                          \
     DEFINE_1_TO_4(t, 1)                                                                            \
     DEFINE_1_TO_2(t, 2)                                                                            \
-    DEFINE_TALL(linear_##t##_3, 3)                                                          \
+    DEFINE_TALL(linear_##t##_3, 3)                                                                 \
     DEFINE_TALL(linear_##t##_4, 4)
 #define TABLE(t)                                                                                   \
     {{4, {OF_4(t, 1)}}, {2, {OF_2(t, 2)}}, {1, {linear_##t##_3}}, {1, {linear_##t##_4}}}
