@@ -71,16 +71,17 @@ static int make_merged(merging *m, PyObject *given, const layout *axes, uint32_t
             PyErr_SetString(PyExc_ValueError, "out differs from a in shape");
             return -1;
         }
-        for (int i = 0; i < 4; i++) {
-            static const char *const names[] = {"a", "a_lse", "b", "b_lse"};
-            if (shape[i] > 1 &&
-                m->out_stride[i] == 0) { /* the library sees one sequence at a time */
+        for (int axis = 0; axis < 4; axis++)
+            if (shape[axis] > 1 &&
+                m->out_stride[axis] == 0) { /* the library sees one sequence at a time */
                 PyErr_SetString(PyExc_ValueError, "out is repeated: outputs cannot broadcast");
                 return -1;
             }
-            if (given_apart(&m->out, &m->in[i], names[i], i == M_A || i == M_B) < 0)
-                return -1;
-        }
+        if (given_apart(&m->out, &m->in[M_A], "a", true) < 0 ||
+            given_apart(&m->out, &m->in[M_A_LSE], "a_lse", false) < 0 ||
+            given_apart(&m->out, &m->in[M_B], "b", true) < 0 ||
+            given_apart(&m->out, &m->in[M_B_LSE], "b_lse", false) < 0)
+            return -1;
     } else if (array_new(&m->out, &m->in[M_A], type == HEED_DTYPE_NONE ? HEED_F32 : type,
                          m->in[M_A].axes, m->in[M_A].shape) < 0 ||
                in_layout(&m->out, axes, "out", shape, m->out_stride) < 0) {
