@@ -66,22 +66,17 @@ static void write_row(const amx_run *x, int i, char *out, float times)
  * the sum of the rounded weights that made it; everything else uses `exact`. */
 static void finish_row(const amx_run *x, int i, float reference, float weights, float exact)
 {
-    const double log2_e = 1.4426950408889634, ln_2 = 0.6931471805599453;
+    const double ln_2 = 0.6931471805599453;
     const heed_tile *t = x->t;
     int64_t r = x->first_row + i, head = x->row[i].head, q = x->row[i].q;
     int64_t at = head * t->out.head_stride + q * t->out.row_stride;
     char *out = (char *)t->out.data + at * heed_dtype_bytes(x->p->out_type);
-    double m = (double)reference, sum = weights, whole = exact, scale = 1;
     const float sink = t->sink ? t->sink[head] : -INFINITY;
-    if (sink != -INFINITY && weights != 0) {
-        double log2_sink = (double)sink * log2_e, top = ceil(log2_sink) > m ? ceil(log2_sink) : m;
-        scale = exp2(m - top);
-        sum = sum * scale + exp2(log2_sink - top);
-        whole = whole * scale + exp2(log2_sink - top);
-        m = top;
-    }
+    double m = (double)reference, more = 0;
+    const double scale = weights == 0 ? 0 : heed_add_sink(1, sink, &m, &more);
+    const double whole = (double)exact * scale + more;
     if (weights != 0)
-        write_row(x, i, out, (float)(scale / sum));
+        write_row(x, i, out, (float)(scale / ((double)weights * scale + more)));
     else
         for (int d = 0; d < (int)x->p->v_dim; d += 16)
             store_out(x->p, t, out, d, (int)x->p->v_dim - d < 16 ? (int)x->p->v_dim - d : 16,
@@ -89,8 +84,7 @@ static void finish_row(const amx_run *x, int i, float reference, float weights, 
     if (t->lse.data)
         heed_store(HEED_F32, t->lse.data, head * t->lse.head_stride + q * t->lse.row_stride,
                    weights == 0 ? sink : (float)(m * ln_2 + log(whole)));
-    t->row_max[r] = (float)m;
-    t->row_sum[r] = weights == 0 ? 0 : (float)whole;
+    heed_leave_state(m, whole, &t->row_max[r], &t->row_sum[r]);
 }
 
 /* leave_group for the usual case: whole rows without sink, lse or second sum, whose sums are

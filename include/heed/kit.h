@@ -385,6 +385,35 @@ static inline void heed_tile_of_head(const heed_problem *problem, const heed_til
 }
 
 /**
+ * Adds a sink to the state of a row that saw something, whose reference *m may grow. Returns what the
+ * row's sums are to be multiplied by; then *more is to be added to them. A sink of -inf gives 1 and 0.
+ */
+static inline double heed_add_sink(uint32_t state_log2, float sink, double *m, double *more)
+{
+    const double log2_e = 1.4426950408889634;
+    *more = 0;
+    if (sink == -INFINITY)
+        return 1;
+    const double own = state_log2 ? (double)sink * log2_e : (double)sink, before = *m;
+    const double least = state_log2 ? ceil(own) : own;
+    if (least > before)
+        *m = least;
+    *more = state_log2 ? exp2(own - *m) : exp(own - *m);
+    return state_log2 ? exp2(before - *m) : exp(before - *m);
+}
+
+/**
+ * Leaves the final state of a row behind, which its weights are made of. In log2 units a sink beyond
+ * 2^24 may ask for a reference that no float is: the distance to the nearest one goes into the sum.
+ */
+static inline void heed_leave_state(double m, double sum, float *row_max, float *row_sum)
+{
+    const double distance = m - (double)(float)m; /* of an infinity a NaN */
+    *row_max = (float)m;
+    *row_sum = (float)(distance < 0 || distance > 0 ? sum * exp2(distance) : sum);
+}
+
+/**
  * Makes the state of tile row r final: adds the sink, writes lse where asked for, and leaves the final
  * row_max and row_sum behind. Returns what the row's acc is to be multiplied by, or -1 if the row saw
  * nothing: its out is 0, acc means nothing, and row_sum stays 0, so that no weight is formed of an
@@ -392,25 +421,19 @@ static inline void heed_tile_of_head(const heed_problem *problem, const heed_til
  */
 static inline double heed_finish_state(uint32_t state_log2, heed_tile *tile, int64_t r)
 {
-    const double log2_e = 1.4426950408889634, ln_2 = 0.6931471805599453;
+    const double ln_2 = 0.6931471805599453;
     const int64_t head = r / tile->q_count, row = tile->q_first + r % tile->q_count;
     const float sink = tile->sink ? tile->sink[head] : -INFINITY;
     const int nothing = tile->row_sum[r] == 0;
-    double m = (double)tile->row_max[r], sum = (double)tile->row_sum[r], scale = 1;
+    double m = (double)tile->row_max[r], more = 0;
+    const double scale = nothing ? 1 : heed_add_sink(state_log2, sink, &m, &more);
+    const double sum = (double)tile->row_sum[r] * scale + more;
 
-    if (sink != -INFINITY && !nothing) {
-        const double own = state_log2 ? (double)sink * log2_e : (double)sink;
-        const double least = state_log2 ? ceil(own) : own, top = least > m ? least : m;
-        scale = state_log2 ? exp2(m - top) : exp(m - top);
-        sum = sum * scale + (state_log2 ? exp2(own - top) : exp(own - top));
-        m = top;
-    }
     if (tile->lse.data)
         heed_store(HEED_F32, tile->lse.data,
                    head * tile->lse.head_stride + row * tile->lse.row_stride,
                    nothing ? sink : (float)((state_log2 ? m * ln_2 : m) + log(sum)));
-    tile->row_max[r] = (float)m;
-    tile->row_sum[r] = (float)sum;
+    heed_leave_state(m, sum, &tile->row_max[r], &tile->row_sum[r]);
     return nothing ? -1 : scale / sum;
 }
 

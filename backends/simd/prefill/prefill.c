@@ -103,23 +103,16 @@ static void attend(prefill *f, panel *p, block *b)
 static void finish_lanes(const heed_tile *tile, panel *p, float *told, float *factor)
 {
     for (int64_t lane = p->unused; lane < PANEL; lane++) {
-        double m = (double)p->m[lane], sum = (double)p->sum[lane], scale = 1, more = 0;
-        int empty = sum == 0;
-        float sink = tile->sink ? tile->sink[p->head[lane]] : -INFINITY;
-        if (sink != -INFINITY) {
-            double log2_sink = (double)sink * LOG2_E, most = ceil(log2_sink);
-            most = !empty && m > most ? m : most;
-            scale = empty ? 0 : exp2(m - most);
-            more = exp2(log2_sink - most);
-            m = most;
-        }
-        factor[lane] = empty ? NOTHING : (float)(scale / (sum * scale + more));
-        sum = (double)told[lane] * scale + more;
+        const int empty = p->sum[lane] == 0;
+        const float sink = tile->sink ? tile->sink[p->head[lane]] : -INFINITY;
+        double m = (double)p->m[lane], more = 0;
+        const double scale = empty ? 0 : heed_add_sink(1, sink, &m, &more);
+        const double sum = (double)told[lane] * scale + more;
+        factor[lane] = empty ? NOTHING : (float)(scale / ((double)p->sum[lane] * scale + more));
         if (tile->lse.data)
             heed_store(HEED_F32, tile->lse.data, row_offset(p, &tile->lse, lane),
                        empty ? sink : (float)(m * LN_2 + log(sum)));
-        p->m[lane] = (float)m;
-        told[lane] = empty ? 0 : (float)sum; /* 0 says so to the second pass */
+        heed_leave_state(m, sum, &p->m[lane], &told[lane]); /* 0 says so to the second pass */
     }
 }
 
