@@ -69,8 +69,8 @@ static const family families[] = {
     {"decode_few", {.features = CAUSAL, BOTTOM, .q_len = 5, .kv_len = 400, .batch = 1}, 0},
     {"q8_0", {.features = LSE, .k_type = HEED_Q8_0, .v_type = HEED_Q8_0, .qk_dim = 64, .v_dim = 32}, 0},
     {"q4_1", {.features = CAUSAL, BOTTOM, .k_type = HEED_Q4_1, .v_type = HEED_F16, .qk_dim = 32, .v_dim = 32}, 0},
-    {"i8", {.features = LSE, .batch = 1, .k_type = HEED_I8, .v_type = HEED_I8, .k_scales = {KIT_SCALES_TOKEN, 0},
-      .v_scales = {KIT_SCALES_HEAD, 0}}, HEED_GROUP_SPLIT},
+    {"i8", {.features = LSE, .lens = KIT_LENS_KV, .batch = 3, .k_type = HEED_I8, .v_type = HEED_I8,
+      .k_scales = {KIT_SCALES_TOKEN, 1}, .v_scales = {KIT_SCALES_HEAD, 0}}, HEED_GROUP_SPLIT},
     {"reproducible", {.features = CAUSAL | HEED_HAS_REPRODUCIBLE_CHUNKS, BOTTOM}, 0},
     {"packed_one", {.features = CAUSAL, BOTTOM, .storage = KIT_RAGGED, .lens = KIT_LENS_BOTH, .batch = 1}, 0},
     {"packed_no_rows", {.features = LSE, .storage = KIT_RAGGED_Q, .lens = KIT_LENS_GIVEN, .batch = 2,
@@ -78,6 +78,11 @@ static const family families[] = {
     {"few_rows", {.features = CAUSAL, BOTTOM, .q_len = 3, .batch = 1}, 0},
     {"f8_dim_major", {.features = LSE, .layout = KIT_DIM_MAJOR, .k_type = HEED_F8_E4M3, .v_type = HEED_F8_E4M3}, 0},
     {"no_keys", {.features = LSE | HEED_HAS_SINK, .q_len = 5, .kv_len = 0}, 0},
+    {"u8_packed", {.features = CAUSAL, BOTTOM, .storage = KIT_RAGGED, .lens = KIT_LENS_BOTH, .batch = 4,
+      .k_type = HEED_U8, .v_type = HEED_U8, .k_scales = {KIT_SCALES_GROUPS, 1}, .v_scales = {KIT_SCALES_TOKEN, 0}},
+      HEED_GROUP_SPLIT},
+    {"i8_paged", {.features = LSE, .storage = KIT_PAGED, .page_len = 4, .kv_len = 61, .k_type = HEED_I8,
+      .v_type = HEED_I8, .k_scales = {KIT_SCALES_CHANNELS, 0}, .v_scales = {KIT_SCALES_TOKEN, 1}}, HEED_GROUP_SPLIT},
 };
 /* clang-format on */
 
@@ -106,10 +111,10 @@ static void cut(int32_t *first, uint32_t n, int32_t length, int32_t unit, uint64
 
 /* Draws who owns the parts: each rank one of them (in order, or backwards), two in zigzag, or
  * any. */
-static void own(ranks_case *c, uint64_t *random, int each)
+static void own(ranks_case *c, uint64_t *random)
 {
-    const uint32_t kind = c->n_parts == c->size ? (uint32_t)kit_below(random, each ? 2 : 3)
-                                                : 2 + (uint32_t)kit_below(random, 2);
+    const uint32_t kind =
+        c->n_parts == c->size ? (uint32_t)kit_below(random, 3) : 2 + (uint32_t)kit_below(random, 2);
     c->has_owner = kind > 0;
     for (uint32_t p = 0; p < c->n_parts; p++)
         c->owner[p] = kind == 0   ? p
@@ -199,11 +204,11 @@ int ranks_draw(ranks_case *c, int n, uint64_t seed)
     s->q_len = s->q_len ? s->q_len : 19;
     s->bias_type = HEED_F32 + (uint32_t)kit_below(&random, 3);
     c->size = 1 + (uint32_t)kit_below(&random, RANKS_MOST);
-    const uint32_t kind = f->only ? 0 : (uint32_t)kit_below(&random, 3);
+    const uint32_t kind = (uint32_t)kit_below(&random, 3);
     c->n_parts = kind == 0   ? c->size
                  : kind == 1 ? 2 * c->size
                              : 1 + (uint32_t)kit_below(&random, 20);
-    own(c, &random, f->only);
+    own(c, &random);
     const uint32_t scheme = (uint32_t)kit_below(&random, 4);
     c->rows_apart = scheme > 0;
     c->scheme = scheme == 1 && !f->only ? HEED_GROUP_RING

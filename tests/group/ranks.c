@@ -9,7 +9,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { OF_K, OF_V, OF_Q, OF_MASK, OF_BIAS, OF_RANGES, OF_BLOCKS };
+enum {
+    OF_K,
+    OF_V,
+    OF_Q,
+    OF_MASK,
+    OF_BIAS,
+    OF_RANGES,
+    OF_BLOCKS,
+    OF_K_SCALE, /* the zeros follow */
+    OF_V_SCALE = OF_K_SCALE + 2
+};
 
 static uint32_t owner_of(const ranks_case *c, uint32_t part)
 {
@@ -52,80 +62,151 @@ static int64_t widest(const ranks_case *c, const int32_t *first, uint32_t rank)
     return most;
 }
 
-/* Copies the rows that a rank has of a tensor: padded, or packed with an unused row between
- * sequences (starts), or into pages, the last ones first (table). In a row heads lie behind each
- * other or, as the problem's layout says, dims of all heads. */
-static int copy_rows(rank_call *r, const ranks_case *c, uint32_t rank, int which, int to)
+/* Where the rows that a rank has of a tensor lie: padded, packed with an unused row in front of
+ * each sequence, or in pages, the last ones first. */
+typedef struct row_layout {
+    int packed;
+    int64_t width;     /* the rows of the longest sequence, and an unused one */
+    int64_t pages;     /* of a sequence; 0: it has none */
+    int64_t rows;      /* in all */
+    int64_t stride[4]; /* of [sequence or page, head, row, dim], in elements or blocks of them */
+} row_layout;
+
+/* Strides of [n, heads, rows, dims], where the heads of a row lie behind each other or, of every
+ * second rank, the rows of a head: ranks need not have one layout. */
+static void strides(int64_t to[4], uint32_t rank, int64_t heads, int64_t rows, int64_t dims)
+{
+    to[0] = heads * rows * dims;
+    to[1] = rank % 2 ? rows * dims : dims;
+    to[2] = rank % 2 ? dims : heads * dims;
+    to[3] = 1;
+}
+
+static row_layout layout_of(const ranks_case *c, uint32_t rank, int which)
+{
+    const kit_problem *p = &c->problem;
+    const int64_t batch = c->spec.batch, page_len = c->spec.page_len;
+    const int64_t heads = p->tensor[which].dim[1], dims = p->tensor[which].dim[3];
+    row_layout s = {.packed = which == KIT_Q ? p->q_rows > 0 : p->kv_rows > 0};
+    s.width = widest(c, which == KIT_Q ? c->row_first : c->key_first, rank) + 1;
+    s.pages = which != KIT_Q && p->n_pages > 0 ? s.width / page_len + 1 : 0;
+    s.rows = s.pages ? batch * s.pages * page_len : batch * s.width;
+    strides(s.stride, rank, heads, s.pages ? page_len : s.packed ? s.rows : s.width, dims);
+    if (c->spec.layout == KIT_DIM_MAJOR && (which == KIT_Q || which == KIT_K || which == KIT_V)) {
+        s.stride[1] = 1;
+        s.stride[2] = heads * dims;
+        s.stride[3] = heads;
+    }
+    return s;
+}
+
+/* Copies row `from` of sequence b to memory[to], where its first element is number `at`. */
+static void copy_row(const rank_call *r, const ranks_case *c, int which, int to,
+                     const int64_t stride[4], int64_t at, uint32_t b, int64_t from)
 {
     const kit_problem *p = &c->problem;
     const kit_tensor *t = &p->tensor[which];
-    const int is_q = which == KIT_Q;
-    const int32_t *first = is_q ? c->row_first : c->key_first;
-    const int packed = is_q ? p->q_rows > 0 : p->kv_rows > 0, paged = !is_q && p->n_pages > 0;
-    const int64_t heads = t->dim[1], blocks = t->dim[3], width = widest(c, first, rank) + 1;
-    const int64_t page_len = c->spec.page_len, pages = paged ? width / page_len + 1 : 0;
-    const int64_t batch = c->spec.batch;
-    const int64_t rows = paged ? batch * pages * page_len : batch * width;
-    const size_t row_bytes = (size_t)(heads * blocks) * t->bytes;
-    const int dims_apart = c->spec.layout == KIT_DIM_MAJOR;
-    const int64_t head = dims_apart ? 1 : blocks, dim = dims_apart ? heads : 1;
-    heed_const_view *view = is_q ? &r->args.q : which == KIT_K ? &r->args.k : &r->args.v;
-    int32_t *starts = is_q ? r->q_starts : r->starts;
+    const int is_scale = which >= KIT_K_SCALE && which <= KIT_V_ZERO;
+    const int64_t group = is_scale ? kit_scaling_of(&c->spec, which >= KIT_V_SCALE).group : 0;
+    for (int64_t h = 0; h < t->dim[1]; h++)
+        for (int64_t d = 0; d < t->dim[3]; d++) {
+            const int64_t in_buffer =
+                is_scale ? kit_scale_at(p, which, b, h, from, d * group) : kit_at(t, b, h, from, d);
+            memcpy(r->memory[to].data + (size_t)(at + h * stride[1] + d * stride[3]) * t->bytes,
+                   p->buffer[t->buffer].data + in_buffer, t->bytes);
+        }
+}
+
+/* Copies the rows that a rank has of a tensor to memory[to], and says where they begin (starts) or
+ * which pages they are in (table). */
+static int copy_rows(rank_call *r, const ranks_case *c, uint32_t rank, int which, int to)
+{
+    const row_layout s = layout_of(c, rank, which);
+    const kit_tensor *t = &c->problem.tensor[which];
+    const int32_t *first = which == KIT_Q ? c->row_first : c->key_first;
+    const int64_t page_len = c->spec.page_len, batch = c->spec.batch;
+    const size_t bytes = (size_t)(s.rows * t->dim[1] * t->dim[3]) * t->bytes;
+    int32_t *starts = which == KIT_Q ? r->q_starts : r->starts;
     int64_t next = 1;
-    if (guard_map(&r->memory[to], (size_t)rows * row_bytes + row_bytes, GUARD_HIGH, 0, 0xff) != 0)
+    if (guard_map(&r->memory[to], bytes, GUARD_HIGH, 0, 0xff) != 0)
         return -1;
     memset(r->memory[to].data, 0xff, r->memory[to].bytes);
     for (uint32_t b = 0; b < batch; b++) {
         const int64_t n = held(c, first, rank, b);
         starts[b] = (int32_t)next;
         for (int64_t j = 0; j < n; j++) {
-            const int64_t page = paged ? batch * pages - 1 - (b * pages + j / page_len) : 0;
-            const int64_t row = paged    ? page * page_len + j % page_len
-                                : packed ? next + j
-                                         : b * width + j;
-            if (paged)
-                r->table[b * pages + j / page_len] = (int32_t)page;
-            for (int64_t h = 0; h < heads; h++)
-                for (int64_t d = 0; d < blocks; d++)
-                    memcpy(r->memory[to].data + (size_t)row * row_bytes +
-                               (size_t)(h * head + d * dim) * t->bytes,
-                           p->buffer[t->buffer].data +
-                               kit_at(t, b, h, nth(c, first, rank, b, j), d),
-                           t->bytes);
+            int64_t outer = s.packed ? 0 : b, row = s.packed ? next + j : j;
+            if (s.pages) {
+                outer = batch * s.pages - 1 - (b * s.pages + j / page_len);
+                row = j % page_len;
+                r->table[b * s.pages + j / page_len] = (int32_t)outer;
+            }
+            copy_row(r, c, which, to, s.stride, outer * s.stride[0] + row * s.stride[2], b,
+                     nth(c, first, rank, b, j));
         }
         next += n + 1;
-    }
-    const int64_t token = heads * blocks * t->block_len;
-    *view = (heed_const_view){
-        r->memory[to].data, {(paged ? page_len : width) * token, head * t->block_len, token, dim}};
-    if (!packed && !paged && width == 2)
-        view->stride[2] = INT64_MAX; /* there is one row: the stride means nothing */
-    if (is_q) {
-        r->args.q_starts = packed ? r->q_starts : NULL;
-        r->desc.max_rows = packed ? batch * (p->spec.q_len + 1) + 1 : 0;
-        r->args.q_len = r->desc.max_q_len = width - 1;
-    } else {
-        r->args.kv_starts = packed ? r->starts : NULL;
-        r->args.block_table = paged ? r->table : NULL;
-        r->args.block_table_stride = pages;
-        r->args.n_pages = paged ? batch * pages : 0;
-        r->args.kv_len = r->desc.max_kv_len = width - 1;
     }
     return 0;
 }
 
-/* Keys and values with scales stay where they lie in the problem: a rank has one part of one
- * sequence. */
-static void point_scaled(rank_call *r, const ranks_case *c, uint32_t rank)
+static heed_const_view view_of(const rank_call *r, const ranks_case *c, const row_layout *s,
+                               int which, int of)
 {
-    const int64_t n = held(c, c->key_first, rank, 0),
-                  first = n ? nth(c, c->key_first, rank, 0, 0) : 0;
-    heed_attn_args *a = &r->args;
-    a->k.data = (const char *)a->k.data + first * a->k.stride[2];
-    a->v.data = (const char *)a->v.data + first * a->v.stride[2];
-    a->k_quant.scale += first * a->k_quant.stride[2];
-    a->v_quant.scale += first * a->v_quant.stride[2];
-    a->kv_len = r->desc.max_kv_len = n;
+    const int64_t len = c->problem.tensor[which].block_len;
+    heed_const_view view = {
+        r->memory[of].data,
+        {s->stride[0] * len, s->stride[1] * len, s->stride[2] * len, s->stride[3]}};
+    if (!s->packed && !s->pages && s->width == 2)
+        view.stride[2] = INT64_MAX; /* there is one row: the stride means nothing */
+    return view;
+}
+
+static int take_q(rank_call *r, const ranks_case *c, uint32_t rank)
+{
+    const row_layout s = layout_of(c, rank, KIT_Q);
+    if (copy_rows(r, c, rank, KIT_Q, OF_Q) != 0)
+        return -1;
+    r->args.q = view_of(r, c, &s, KIT_Q, OF_Q);
+    r->args.q_starts = s.packed ? r->q_starts : NULL;
+    r->args.q_len = r->desc.max_q_len = s.width - 1;
+    r->desc.max_rows = s.packed ? c->spec.batch * (c->spec.q_len + 1) + 1 : 0;
+    return 0;
+}
+
+/* Scales, and zeros, that each key has of its own go with the keys; others are those of the
+ * problem. */
+static int take_scales(rank_call *r, const ranks_case *c, uint32_t rank, heed_quant *quant,
+                       int which, int to)
+{
+    const row_layout s = layout_of(c, rank, which);
+    if (!quant->scale || !quant->stride[2])
+        return 0;
+    if (copy_rows(r, c, rank, which, to) != 0 ||
+        (quant->zero && copy_rows(r, c, rank, which + 1, to + 1) != 0))
+        return -1;
+    const int64_t dim = quant->stride[3];
+    memcpy(quant->stride, s.stride, sizeof quant->stride);
+    quant->stride[3] = dim ? 1 : 0; /* 0: a row has one */
+    quant->scale = (const float *)(const void *)r->memory[to].data;
+    quant->zero = quant->zero ? (const float *)(const void *)r->memory[to + 1].data : NULL;
+    return 0;
+}
+
+static int take_keys(rank_call *r, const ranks_case *c, uint32_t rank)
+{
+    const row_layout k = layout_of(c, rank, KIT_K), v = layout_of(c, rank, KIT_V);
+    if (copy_rows(r, c, rank, KIT_K, OF_K) != 0 || copy_rows(r, c, rank, KIT_V, OF_V) != 0 ||
+        take_scales(r, c, rank, &r->args.k_quant, KIT_K_SCALE, OF_K_SCALE) != 0 ||
+        take_scales(r, c, rank, &r->args.v_quant, KIT_V_SCALE, OF_V_SCALE) != 0)
+        return -1;
+    r->args.k = view_of(r, c, &k, KIT_K, OF_K);
+    r->args.v = view_of(r, c, &v, KIT_V, OF_V);
+    r->args.kv_starts = k.packed ? r->starts : NULL;
+    r->args.block_table = k.pages ? r->table : NULL;
+    r->args.block_table_stride = k.pages;
+    r->args.n_pages = c->spec.batch * k.pages;
+    r->args.kv_len = r->desc.max_kv_len = k.width - 1;
+    return 0;
 }
 
 /* A dense copy [batch, heads, rows, columns] of a mask, bias or list for the rows of a rank; rows
@@ -170,7 +251,7 @@ static int take_rows(rank_call *r, const ranks_case *c, uint32_t rank)
 {
     const kit_problem *p = &c->problem;
     heed_attn_args *a = &r->args;
-    int bad = copy_rows(r, c, rank, KIT_Q, OF_Q);
+    int bad = take_q(r, c, rank);
     a->q_lens = NULL;
     if (!own_pairs(c))
         return bad;
@@ -188,13 +269,13 @@ static int take_rows(rank_call *r, const ranks_case *c, uint32_t rank)
     return bad;
 }
 
-/* Outputs lie as in the problem or, with rows apart, as [batch or 1, rows, heads, dim]. */
-static int make_outputs(rank_call *r, const ranks_case *c)
+/* Outputs lie as in the problem or, with rows apart, as strides() says. */
+static int make_outputs(rank_call *r, const ranks_case *c, uint32_t rank)
 {
     const kit_problem *p = &c->problem;
     const int64_t heads = c->spec.q_heads, dim = c->spec.v_dim;
     const int64_t rows = p->q_rows ? r->desc.max_rows : (r->args.q_len + 1) * c->spec.batch;
-    const int64_t each = p->q_rows ? 0 : r->args.q_len + 1;
+    const int64_t each = p->q_rows ? rows : r->args.q_len + 1;
     const int apart = (int)c->rows_apart;
     const size_t out = apart ? (size_t)(rows * heads * dim) * p->tensor[KIT_OUT].bytes
                              : p->buffer[p->tensor[KIT_OUT].buffer].bytes;
@@ -206,9 +287,13 @@ static int make_outputs(rank_call *r, const ranks_case *c)
     memset(r->out.data, KIT_CANARY, out);
     memset(r->lse.data, KIT_CANARY, lse);
     if (apart) {
-        r->args.out = (heed_view){r->out.data, {each * heads * dim, dim, heads * dim, 1}};
-        if (r->args.lse.data)
-            r->args.lse = (heed_view){r->lse.data, {each * heads, 1, heads, 0}};
+        r->args.out.data = r->out.data;
+        strides(r->args.out.stride, rank, heads, each, dim);
+        if (r->args.lse.data) {
+            r->args.lse.data = r->lse.data;
+            strides(r->args.lse.stride, rank, heads, each, 1);
+            r->args.lse.stride[3] = 0;
+        }
         return 0;
     }
     const kit_tensor *t = &p->tensor[KIT_OUT];
@@ -232,18 +317,14 @@ int rank_make(rank_call *r, const ranks_case *c, uint32_t rank)
     if (!r->table)
         return -1;
     memset(r->table, 0x7f, entries * sizeof *r->table); /* pages that are not there */
-    if (p->desc.features & HEED_HAS_QUANT)
-        point_scaled(r, c, rank);
-    else if (copy_rows(r, c, rank, KIT_K, OF_K) != 0 || copy_rows(r, c, rank, KIT_V, OF_V) != 0)
+    if (take_keys(r, c, rank) != 0 || (c->rows_apart && take_rows(r, c, rank) != 0))
         return -1;
-    if (c->rows_apart && take_rows(r, c, rank) != 0)
-        return -1;
-    return make_outputs(r, c);
+    return make_outputs(r, c, rank);
 }
 
 void rank_free(rank_call *r)
 {
-    for (int i = 0; i < 8; i++)
+    for (int i = 0; i < RANK_MEMORY; i++)
         guard_unmap(&r->memory[i]);
     guard_unmap(&r->out);
     guard_unmap(&r->lse);

@@ -9,7 +9,7 @@
 #include "case.h"
 #include "problem.h"
 
-enum { RANKS_MOST = 8, RANKS_PARTS = 24 };
+enum { RANKS_MOST = 8, RANKS_PARTS = 24, RANK_MEMORY = 11 };
 
 /** What is computed and how it is cut. */
 typedef struct ranks_case {
@@ -49,7 +49,7 @@ void ranks_free(ranks_case *c);
 typedef struct rank_call {
     heed_attn_desc desc;
     heed_attn_args args;
-    guard_buffer memory[8]; /* k, v, q, mask, bias, ranges, key blocks */
+    guard_buffer memory[RANK_MEMORY]; /* k, v, q, mask, bias, ranges, key blocks, scales */
     guard_buffer out, lse;
     int32_t starts[KIT_MAX_BATCH], q_starts[KIT_MAX_BATCH];
     int32_t *table;
