@@ -4,6 +4,7 @@
 #include "random.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define LSE HEED_HAS_LSE
@@ -124,11 +125,24 @@ static void own(ranks_case *c, uint64_t *random)
                           : (uint32_t)(kit_next(random) % c->size);
 }
 
+void ranks_cut(ranks_case *c)
+{
+    c->rows_apart |= c->scheme == HEED_GROUP_RING;
+    c->partition = (heed_partition){.struct_size = sizeof c->partition,
+                                    .scheme = c->scheme,
+                                    .want = c->want,
+                                    .root = c->root,
+                                    .n_parts = c->n_parts,
+                                    .owner = c->has_owner ? c->owner : NULL,
+                                    .key_first = c->key_first,
+                                    .row_first = c->rows_apart ? c->row_first : NULL,
+                                    .timeout_ns = INT64_C(60000000000)};
+}
+
 int ranks_build(ranks_case *c, uint64_t seed)
 {
     uint64_t random = seed;
     const kit_spec *s = &c->spec;
-    c->rows_apart |= c->scheme == HEED_GROUP_RING;
     if (kit_build(&c->problem, s, GUARD_HIGH) != 0)
         return -1;
     const int32_t key_unit = s->lists & KIT_LISTS_BLOCKS ? (int32_t)s->block_keys * 64
@@ -141,15 +155,7 @@ int ranks_build(ranks_case *c, uint64_t seed)
         cut(c->row_first + b * (c->n_parts + 1), c->n_parts, c->problem.q_lens[b], row_unit,
             &random);
     }
-    c->partition = (heed_partition){.struct_size = sizeof c->partition,
-                                    .scheme = c->scheme,
-                                    .want = c->want,
-                                    .root = c->root,
-                                    .n_parts = c->n_parts,
-                                    .owner = c->has_owner ? c->owner : NULL,
-                                    .key_first = c->key_first,
-                                    .row_first = c->rows_apart ? c->row_first : NULL,
-                                    .timeout_ns = INT64_C(60000000000)};
+    ranks_cut(c);
     return 0;
 }
 
@@ -227,4 +233,6 @@ int ranks_draw(ranks_case *c, int n, uint64_t seed)
 void ranks_free(ranks_case *c)
 {
     kit_free(&c->problem);
+    free(c->oracle);
+    c->oracle = NULL;
 }

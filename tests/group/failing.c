@@ -2,7 +2,6 @@
  * a sentence; nothing is touched after a rank returned (its workspace is unmapped then), and a rank
  * that returns HEED_OK has the right bits. */
 #include "../check.h"
-#include "random.h"
 #include "threads.h"
 #include "wrap.h"
 
@@ -19,16 +18,6 @@ static void around(heed_transport *transport, void *user)
     wrapped *w = user;
     if (transport->rank == VICTIM)
         wrap(w, transport);
-}
-
-static uint64_t bits_of(const rank_call *r)
-{
-    uint64_t hash = 1;
-    for (size_t i = 0; i < r->out.bytes; i++)
-        hash = kit_hash(hash, r->out.data[i]);
-    for (size_t i = 0; i < r->lse.bytes; i++)
-        hash = kit_hash(hash, r->lse.data[i]);
-    return hash;
 }
 
 /* One run with a transport that is broken at `at`. want: hashes of a healthy run's results. Returns
@@ -54,9 +43,9 @@ static int run_broken(ranks_case *c, wrapped *w, int kind, int64_t at, uint64_t 
             k->status == HEED_OK || strstr(k->why.text, "rank") || strstr(k->why.text, "transport"),
             "%s, kind %d at %lld: rank %u says '%s'", c->name, kind, (long long)at, r, k->why.text);
         if (kind == WRAP_NOTHING)
-            want[r] = bits_of(k);
+            want[r] = rank_bits(k);
         else if (k->status == HEED_OK)
-            CHECK(bits_of(k) == want[r], "%s, kind %d at %lld: rank %u is wrong", c->name, kind,
+            CHECK(rank_bits(k) == want[r], "%s, kind %d at %lld: rank %u is wrong", c->name, kind,
                   (long long)at, r);
     }
     CHECK(took < TIMEOUT + MARGIN, "%s, kind %d at %lld: %lld ms", c->name, kind, (long long)at,

@@ -22,6 +22,7 @@ typedef struct ranks_case {
     int32_t row_first[KIT_MAX_BATCH * (RANKS_PARTS + 1)];
     kit_problem problem;
     heed_partition partition; /* its arrays are those above */
+    double *oracle; /* what the oracle says of the problem, once ranks_check has asked it */
 } ranks_case;
 
 /** How many families of problems there are. */
@@ -31,8 +32,13 @@ int ranks_families(void);
 int ranks_draw(ranks_case *c, int family, uint64_t seed);
 
 /** Builds the problem of the spec, and a partition with the scheme, rows_apart, size, n_parts and
- * owner that the caller has written into c; the seed says where it is cut. */
+ * owner that the caller has written into c; the seed says where it is cut. Returns 0, or -1 when
+ * out of memory. */
 int ranks_build(ranks_case *c, uint64_t seed);
+
+/** Makes the partition of what the caller has written into c, key_first and row_first included. A
+ * problem may be cut in several ways, one after another. */
+void ranks_cut(ranks_case *c);
 
 /** A way of computing a small problem, which is the same for each of them except for its rows. */
 typedef struct ranks_way {
@@ -65,6 +71,9 @@ void rank_free(rank_call *r);
  * pages (how 0), with the context's (how 1) or with one that is too small (how 2). */
 void rank_run(rank_call *r, const ranks_case *c, heed_context *context,
               const heed_transport *transport, int how);
+
+/** A hash of all bytes of a rank's outputs, also of those that it should not have written. */
+uint64_t rank_bits(const rank_call *r);
 
 /** Copies the outputs that a rank should have written to those of the problem. Fails if the rank
  * wrote anything else, or if two ranks have different bits of an element. Call it for all ranks in

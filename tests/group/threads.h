@@ -36,15 +36,13 @@ static inline heed_context *threads_context(const char *backends, uint32_t n_thr
     return context;
 }
 
-/* Runs the ranks of c on threads. `wrap`, if not NULL, may replace their transports. Statuses are
- * left in t[].call. Returns 0, or -1 when out of memory. */
-static inline int threads_run(ranks_case *c, rank_thread *t, heed_context *const *context, int how,
-                              void (*wrap)(heed_transport *transport, void *user), void *user)
+/* Runs the ranks of c on threads of a group. `wrap`, if not NULL, may replace their transports.
+ * Statuses are left in t[].call. Returns 0, or -1 when out of memory. */
+static inline int threads_run_in(heed_group_threads *group, ranks_case *c, rank_thread *t,
+                                 heed_context *const *context, int how,
+                                 void (*wrap)(heed_transport *transport, void *user), void *user)
 {
-    heed_group_threads *group;
     int bad = 0;
-    if (heed_group_threads_create(c->size, &group) != HEED_OK)
-        return -1;
     for (uint32_t r = 0; r < c->size; r++) {
         t[r].c = c;
         t[r].context = context[r];
@@ -60,8 +58,19 @@ static inline int threads_run(ranks_case *c, rank_thread *t, heed_context *const
             exit(1);
     for (uint32_t r = 0; r < c->size && !bad; r++)
         pthread_join(t[r].thread, NULL);
-    heed_group_threads_release(group);
     return bad ? -1 : 0;
+}
+
+/* The same in a group of its own. */
+static inline int threads_run(ranks_case *c, rank_thread *t, heed_context *const *context, int how,
+                              void (*wrap)(heed_transport *transport, void *user), void *user)
+{
+    heed_group_threads *group;
+    if (heed_group_threads_create(c->size, &group) != HEED_OK)
+        return -1;
+    const int bad = threads_run_in(group, c, t, context, how, wrap, user);
+    heed_group_threads_release(group);
+    return bad;
 }
 
 static inline void threads_free(ranks_case *c, rank_thread *t)
