@@ -51,6 +51,14 @@ typedef struct ranks_way {
 int ranks_of_way(ranks_case *c, const ranks_way *way, uint32_t size, int64_t q_len);
 void ranks_free(ranks_case *c);
 
+/** Where the n-th row (or key) of sequence b that a rank has lies in the whole sequence; -1 behind
+ * its last. first: row_first (or key_first). */
+int64_t rank_nth(const ranks_case *c, const int32_t *first, uint32_t rank, uint32_t b, int64_t n);
+
+/** Do masks, biases and lists in a rank's args have its own rows alone? With split they have all
+ * rows. */
+int ranks_own_pairs(const ranks_case *c);
+
 /** The memory, the call and the outcome of one rank. */
 typedef struct rank_call {
     heed_attn_desc desc;
