@@ -91,6 +91,9 @@ void rank_collect(const rank_call *r, ranks_case *c, uint32_t rank, kit_outcome 
 /** Holds the problem's outputs against the oracle, with what merging adds to its tolerance. */
 void ranks_check(ranks_case *c, kit_outcome *outcome);
 
+/** After ranks_check: the relative L2 error of out, and the greatest error of lse (0 without it). */
+void ranks_errors(const ranks_case *c, double *out, double *lse);
+
 /** A hash of all bits of the problem's outputs. */
 uint64_t ranks_bits(const ranks_case *c);
 

@@ -142,6 +142,20 @@ static int ask(ranks_case *c, const kit_tolerance *how)
     return bad ? -1 : 0;
 }
 
+static double out_at(const ranks_case *c, const int64_t at[3], int64_t d)
+{
+    const kit_tensor *t = &c->problem.tensor[KIT_OUT];
+    return kit_decode(t->type, c->problem.buffer[t->buffer].data,
+                      kit_at(t, at[0], at[1], at[2], d) / t->bytes);
+}
+
+static double lse_at(const ranks_case *c, const int64_t at[3])
+{
+    const kit_tensor *t = &c->problem.tensor[KIT_LSE];
+    return reference_decode(REFERENCE_F32, c->problem.buffer[t->buffer].data,
+                            kit_at(t, at[0], at[1], at[2], 0) / 4);
+}
+
 /* The bound is twice what the oracle grants any run (since each part sums for itself) plus the
  * merge: a part's lse is rounded to f32, so its weight w is off by u |lse_i| w <= u (|lse| + 1) w,
  * because x exp(-x) < 1, with 4 u for all other roundings; the weights sum to 1, and what they
@@ -150,14 +164,12 @@ static int ask(ranks_case *c, const kit_tolerance *how)
 static void check_row(const ranks_case *c, const kit_tolerance *how, const int64_t at[3],
                       kit_outcome *outcome)
 {
-    const kit_tensor *out = &c->problem.tensor[KIT_OUT], *lse = &c->problem.tensor[KIT_LSE];
     const double *row = row_of(c, at[0], at[1], at[2]);
     const int merges = ranks_own_pairs(c) ? (int)c->n_parts : 2;
     const double known = isfinite(row[ROW_LSE]) ? fabs(row[ROW_LSE]) : 0;
     const double shift = merges * 0x1p-24 * (known + 5);
     for (int64_t d = 0; d < c->spec.v_dim; d++) {
-        const double got = kit_decode(out->type, c->problem.buffer[out->buffer].data,
-                                      kit_at(out, at[0], at[1], at[2], d) / out->bytes);
+        const double got = out_at(c, at, d);
         const double want = row[ROW_DIMS + 2 * d];
         const double bound = 2 * row[ROW_DIMS + 2 * d + 1] + 2 * shift * row[ROW_LARGEST];
         if (!kit_close_out(how, got, want, bound))
@@ -168,11 +180,31 @@ static void check_row(const ranks_case *c, const kit_tolerance *how, const int64
     if (!(c->spec.features & HEED_HAS_LSE))
         return;
     const kit_tolerance f32 = kit_tolerance_of(kit_accuracy(&c->spec), HEED_F32);
-    const double got = reference_decode(REFERENCE_F32, c->problem.buffer[lse->buffer].data,
-                                        kit_at(lse, at[0], at[1], at[2], 0) / 4);
+    const double got = lse_at(c, at);
     if (!kit_close(&f32, got, row[ROW_LSE], 2 * row[ROW_LSE_BOUND] + 2 * shift))
         kit_fail(outcome, "lse[%lld, %lld, %lld] is %.9g, should be %.9g", (long long)at[0],
                  (long long)at[1], (long long)at[2], got, row[ROW_LSE]);
+}
+
+void ranks_errors(const ranks_case *c, double *out, double *lse)
+{
+    const int with_lse = (c->spec.features & HEED_HAS_LSE) != 0;
+    double error2 = 0, size2 = 0;
+    *lse = 0;
+    for (int64_t b = 0; b < c->spec.batch; b++)
+        for (int64_t h = 0; h < c->spec.q_heads; h++)
+            for (int64_t i = 0; i < c->problem.q_lens[b]; i++) {
+                const double *row = row_of(c, b, h, i);
+                const int64_t at[3] = {b, h, i};
+                for (int64_t d = 0; d < c->spec.v_dim; d++) {
+                    const double want = row[ROW_DIMS + 2 * d], off = out_at(c, at, d) - want;
+                    error2 += off * off;
+                    size2 += want * want;
+                }
+                if (with_lse && lse_at(c, at) != row[ROW_LSE]) /* may both be -inf */
+                    *lse = fmax(*lse, fabs(lse_at(c, at) - row[ROW_LSE]));
+            }
+    *out = sqrt(error2 / size2);
 }
 
 void ranks_check(ranks_case *c, kit_outcome *outcome)
