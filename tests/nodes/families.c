@@ -1,253 +1,340 @@
-/* Families of problems, computed by groups of ranks. Each result has to be close to that of one
- * process; for each a line with a hash of its bytes is written, which compare.py compares with the
- * lines of other transports and other runs.
+/* Families of problems, computed by groups of ranks. Over threads all results are in one process,
+ * and are held against the oracle. Over MPI each rank has its own alone: for each result a line with
+ * a hash of its bytes is written, and compare.py compares the lines with those of threads and of
+ * other runs.
  *
- * Usage: families_threads FOLDER RANKS
+ * Usage: families_threads FOLDER RANKS...
  *        mpirun -np RANKS families_MPI FOLDER
  *
- * Writes FOLDER/RANKS.RANK, one file for each rank. */
-#include "problem.h"
+ * Writes FOLDER/RANKS.RANK, one file for each rank of a group. */
+#include "threads.h"
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #ifdef NODES_OVER_MPI
 #include <heed/mpi.h>
-#else
-#include <pthread.h>
 #endif
 
-typedef struct rank_of {
-    heed_transport transport;
-    heed_context *context;
-    FILE *lines;
-    int bad, runs;
-} rank_of;
+#define LSE HEED_HAS_LSE
+#define CAUSAL .position = HEED_POS_BOTTOM_RIGHT, .features = HEED_HAS_CAUSAL
+#define TYPES(type) .q_type = type, .k_type = type, .v_type = type, .out_type = type
+#define TOKEN_SCALES .k_scales = {KIT_SCALES_TOKEN, 0}, .v_scales = {KIT_SCALES_TOKEN, 0}
 
-static const char *const want_name[] = {"all", "root", "heads"};
+/* Whose the rows are. */
+enum {
+    ALL_ROWS, /* each rank has all of them */
+    ROWS,     /* each has its own, which travel */
+    RING      /* each has its own, and keys travel */
+};
+
+typedef struct family {
+    const char *name;
+    kit_spec spec; /* fields that it leaves out get the values of set_spec */
+    int rows;
+} family;
+
+/* clang-format off */
+static const family families[] = {
+    {"plain", {.features = 0}, ALL_ROWS},
+    {"lse", {.features = LSE}, ALL_ROWS},
+    {"decode", {CAUSAL, .q_len = 1, .kv_len = 700}, ALL_ROWS},
+    {"causal", {CAUSAL | LSE, .q_len = 200}, ALL_ROWS},
+    {"given", {.position = HEED_POS_GIVEN, .features = HEED_HAS_CAUSAL}, ALL_ROWS},
+    {"window", {.position = HEED_POS_BOTTOM_RIGHT, .features = HEED_HAS_WINDOW, .q_len = 60, .window_left = 31,
+      .window_right = 4}, ALL_ROWS},
+    {"softcap", {.features = HEED_HAS_SOFTCAP | HEED_HAS_SCALE, .softcap = 3, .scale = 0.21F}, ALL_ROWS},
+    {"alibi", {CAUSAL | HEED_HAS_ALIBI}, ALL_ROWS},
+    {"mask", {.features = HEED_HAS_MASK | LSE}, ALL_ROWS},
+    {"bias", {.features = HEED_HAS_BIAS, .bias_kind = KIT_BIAS_INF}, ALL_ROWS},
+    {"sink", {.features = HEED_HAS_SINK | LSE}, ALL_ROWS},
+    {"lens", {.features = HEED_HAS_LENS}, ALL_ROWS},
+    {"packed", {.features = HEED_HAS_LENS | LSE, .storage = KIT_RAGGED}, ALL_ROWS},
+    {"pages", {CAUSAL, .storage = KIT_PAGED, .page_len = 16}, ALL_ROWS},
+    {"ranges", {.lists = KIT_LISTS_RANGES, .n_ranges = 2}, ALL_ROWS},
+    {"blocks", {.lists = KIT_LISTS_BLOCKS, .block_rows = 2, .block_keys = 4, .blocks_form = 2, .kv_len = 1500},
+      ALL_ROWS},
+    {"multi-query", {.features = HEED_HAS_SINK, .kv_heads = 1}, ALL_ROWS},
+    {"f16", {TYPES(HEED_F16), CAUSAL}, ALL_ROWS},
+    {"bf16", {TYPES(HEED_BF16), CAUSAL | LSE}, ALL_ROWS},
+    {"bf16 pages", {TYPES(HEED_BF16), .storage = KIT_PAGED, .page_len = 32}, ALL_ROWS},
+    {"q8_0", {.k_type = HEED_Q8_0, .v_type = HEED_Q8_0, .qk_dim = 64, .v_dim = 32}, ALL_ROWS},
+    {"i8", {.k_type = HEED_I8, .v_type = HEED_I8, TOKEN_SCALES}, ALL_ROWS},
+    {"ring", {.q_len = 300}, RING},
+    {"ring causal", {CAUSAL | LSE, .q_len = 300}, RING},
+    {"ring window", {.position = HEED_POS_BOTTOM_RIGHT, .features = HEED_HAS_WINDOW, .q_len = 300,
+      .window_left = 90}, RING},
+    {"ring sink mask", {.features = HEED_HAS_SINK | HEED_HAS_MASK, .q_len = 70}, RING},
+    {"ring bf16", {TYPES(HEED_BF16), CAUSAL, .q_len = 300}, RING},
+    {"ring alibi", {CAUSAL | HEED_HAS_ALIBI, .q_len = 200, .kv_len = 200}, RING},
+    {"rows", {.q_len = 60}, ROWS},
+    {"rows causal", {CAUSAL | LSE, .q_len = 60}, ROWS},
+    {"rows few", {.features = HEED_HAS_SINK | LSE, .q_len = 3}, ROWS},
+    {"rows mask", {.features = HEED_HAS_SINK | HEED_HAS_MASK, .q_len = 40}, ROWS},
+    {"rows pages", {TYPES(HEED_BF16), CAUSAL, .q_len = 40, .storage = KIT_PAGED, .page_len = 16}, ROWS},
+    {"rows packed", {.features = HEED_HAS_LENS | LSE, .q_len = 40, .storage = KIT_RAGGED}, ROWS},
+    {"rows i8", {.k_type = HEED_I8, .v_type = HEED_I8, TOKEN_SCALES}, ROWS},
+};
+/* clang-format on */
+
+/* How the keys are cut. */
+enum { EVEN, UNEVEN, MANY, ONE, CUTS };
 static const char *const cut_name[] = {"even", "uneven", "many", "one"};
+static const char *const want_name[] = {"all", "root", "heads"};
 
-static void wrong(rank_of *r, const char *what, const char *sentence)
+static void set_spec(kit_spec *s, const family *f)
 {
-    r->bad++;
-    fprintf(stderr, "rank %u of %u: %s: %s\n", r->transport.rank, r->transport.size, what,
-            sentence);
+    *s = f->spec;
+    s->batch = 2;
+    s->q_heads = 6;
+    s->kv_heads = s->kv_heads ? s->kv_heads : 2;
+    s->qk_dim = s->qk_dim ? s->qk_dim : 40;
+    s->v_dim = s->v_dim ? s->v_dim : 24;
+    s->q_type = s->q_type ? s->q_type : HEED_F32;
+    s->k_type = s->k_type ? s->k_type : HEED_F32;
+    s->v_type = s->v_type ? s->v_type : HEED_F32;
+    s->out_type = s->out_type ? s->out_type : HEED_F32;
+    s->bias_type = HEED_F32;
+    s->q_len = s->q_len ? s->q_len : 5;
+    s->kv_len = s->kv_len ? s->kv_len : 300;
+    s->seed = 1 + (uint64_t)(f - families);
+    /* Sequences have different lengths. Those of keys, and of rows that are cut, are the
+     * partition's to say: no list of them is given. */
+    const int with_lens = (s->features & HEED_HAS_LENS) != 0;
+    s->lens = KIT_LENS_GIVEN;
+    s->unlisted = with_lens ? 0 : KIT_UNLISTED_Q | KIT_UNLISTED_KV;
+    for (int32_t b = 0; b < (int32_t)s->batch; b++)
+        s->sequence[b] =
+            (kit_sequence){.id = b + 1,
+                           .q_len = (int32_t)s->q_len - (with_lens ? 2 * b : 0),
+                           .kv_len = (int32_t)s->kv_len - (f->rows == ALL_ROWS ? 37 * b : 0),
+                           .offset = 150 - 20 * b};
 }
 
-/* Computes the whole problem in one process. */
-static int run_whole(rank_of *r, problem *p)
+/* Where part p begins among `len` keys or rows, rounded down to a multiple of unit. */
+static int32_t first_of(const ranks_case *c, int64_t len, int64_t p, int kind, int64_t unit)
 {
-    heed_attn_args a = problem_args(p, &p->whole);
-    heed_attn_desc d = p->desc;
-    d.features |= HEED_HAS_LENS;
-    a.kv_lens = p->whole.kv_lens;
-    if (heed_attention(r->context, &d, &a) == HEED_OK)
-        return 1;
-    wrong(r, p->s.name, heed_last_error());
-    return 0;
+    const int64_t n = c->n_parts;
+    int64_t at = len * p / n;
+    if (p == n)
+        return (int32_t)len;
+    if (kind == UNEVEN) /* the first part is empty, the later ones grow */
+        at = p < 2 ? 0 : len * p * p / (n * n);
+    if (kind == ONE)
+        at = 0;
+    return (int32_t)(at / unit * unit);
 }
 
-/* The squared error and the squared norm of rows, and the greatest error of lse. Each of the two
- * results may be off by the bound that attention.h gives for EXACT (with bf16 inputs, by that for
- * BF16 in addition), and merging parts rounds a few terms more: see bound_of. */
-typedef struct sums {
-    double error, size, lse;
-} sums;
-
-static double bound_of(const problem *p)
+/* The rank that owns one of many parts. Where rows are cut too, a rank gets one part from the front
+ * and one from the back of a sequence, so that causal work is even. */
+static uint32_t owner_of(const ranks_case *c, uint32_t part)
 {
-    const double exact = 0x1p-24 * (8 + sqrt((double)p->s.qk_dim)), merged = 4 * 0x1p-24;
-    const double rounded = p->s.out_type == HEED_BF16  ? 0x1p-8
-                           : p->s.out_type == HEED_F16 ? 0x1p-11
-                                                       : 0;
-    return 2 * (exact + merged + rounded + (p->s.q_type == HEED_BF16 ? 2.5e-3 : 0));
+    if (!c->rows_apart)
+        return (part * 3 + 1) % c->size;
+    return part < c->size ? part : 2 * c->size - 1 - part;
 }
 
-static void add_row(const problem *p, const memory *l, int64_t at, int64_t whole_at, sums *s)
+/* Cuts a family's problem for a group. */
+static void cut(ranks_case *c, const family *f, int kind, uint32_t want, uint32_t size)
 {
-    for (uint32_t d = 0; d < p->s.v_dim; d++) {
-        const double x = (double)heed_load(p->s.out_type, l->out, at * p->s.v_dim + d);
-        const double y = (double)heed_load(p->s.out_type, p->whole.out, whole_at * p->s.v_dim + d);
-        s->error += (x - y) * (x - y);
-        s->size += y * y;
-    }
-    if (p->desc.features & HEED_HAS_LSE) {
-        const double x = (double)l->lse[at], y = (double)p->whole.lse[whole_at];
-        const double off = x == y ? 0 : fabs(x - y);
-        s->lse = off > s->lse || isnan(off) ? off : s->lse;
-    }
-}
-
-/* FNV-1a. */
-static uint64_t mix(uint64_t hash, const void *data, size_t bytes)
-{
-    for (size_t i = 0; i < bytes; i++)
-        hash = (hash ^ ((const unsigned char *)data)[i]) * UINT64_C(0x100000001b3);
-    return hash;
-}
-
-/* Compares every row that this rank wants with that of one process; heads that it does not want
- * have to be untouched. Returns a hash of the rows. */
-static uint64_t compare(rank_of *r, const problem *p, const cut *c, const memory *l,
-                        const char *what)
-{
-    const uint32_t size = r->transport.size, rank = r->transport.rank, heads = p->s.q_heads;
-    const uint32_t n = c->partition.n_parts, want = c->partition.want;
-    const size_t bytes = p->s.v_dim * (size_t)heed_dtype_bytes(p->s.out_type);
-    uint32_t first = 0, end = heads;
-    uint64_t hash = UINT64_C(0xcbf29ce484222325);
-    sums s = {0, 0, 0};
-    char text[160];
-    if (want == HEED_WANT_HEADS) {
-        first = rank * heads / size;
-        end = (rank + 1) * heads / size;
-    } else if (want == HEED_WANT_ROOT && rank != c->partition.root) {
-        end = 0;
-    }
-    for (int64_t b = 0; b < p->s.batch; b++)
-        for (uint32_t h = 0; h < heads; h++) {
-            int64_t at = 0;
-            for (uint32_t part = 0; part < (p->s.ring ? n : 1); part++) {
-                const int32_t *row = c->row_first + b * (n + 1) + part;
-                const int32_t from = p->s.ring ? row[0] : 0;
-                const int32_t to = p->s.ring ? row[1] : l->q_lens[b];
-                for (int32_t i = from; i < to && (!p->s.ring || c->owner[part] == rank); i++) {
-                    const int64_t mine = problem_row(p, l, b, h, at++);
-                    const char *out = (const char *)l->out + (size_t)mine * bytes;
-                    hash = mix(hash, out, bytes);
-                    if (h >= first && h < end)
-                        add_row(p, l, mine, problem_row(p, &p->whole, b, h, i), &s);
-                    else
-                        for (size_t k = 0; k < bytes; k++)
-                            if (out[k]) {
-                                wrong(r, what, "wrote a head that is not its own");
-                                return 0;
-                            }
-                    if (p->desc.features & HEED_HAS_LSE)
-                        hash = mix(hash, &l->lse[mine], sizeof(float));
-                }
-            }
+    const kit_spec *s = &c->spec;
+    const int64_t unit = s->page_len ? s->page_len : s->block_keys ? 64 * s->block_keys : 1;
+    snprintf(c->name, sizeof c->name, "%s %s %s", f->name, cut_name[kind], want_name[want]);
+    c->size = size;
+    c->want = want;
+    c->root = want == HEED_WANT_ROOT ? size - 1 : 0;
+    c->has_owner = kind == MANY;
+    c->n_parts = kind != MANY ? size : c->rows_apart ? 2 * size : 2 * size + 1;
+    for (uint32_t p = 0; p < c->n_parts && c->has_owner; p++)
+        c->owner[p] = owner_of(c, p);
+    for (uint32_t b = 0; b < s->batch; b++)
+        for (uint32_t p = 0; p <= c->n_parts; p++) {
+            const uint32_t at = b * (c->n_parts + 1) + p;
+            c->key_first[at] = first_of(c, s->sequence[b].kv_len, p, kind, unit);
+            c->row_first[at] = first_of(c, s->sequence[b].q_len, p, kind, 1);
         }
-    if (!(sqrt(s.error) <= bound_of(p) * sqrt(s.size)) || !(s.lse <= 1e-5 + bound_of(p))) {
-        snprintf(text, sizeof text, "off by %.3g of %.3g, lse by %.3g", sqrt(s.error), sqrt(s.size),
-                 s.lse);
-        wrong(r, what, text);
-    }
-    return hash;
+    ranks_cut(c);
+    kit_reset_outputs(&c->problem);
 }
 
-static void run(rank_of *r, const problem *p, int kind, uint32_t want)
+static ranks_case *build(const family *f)
 {
-    char what[100];
-    cut c;
-    memory l;
-    heed_attn *plan = NULL;
-    heed_attn_desc d = p->desc;
-    problem_cut(p, &c, kind, r->transport.size);
-    c.partition.want = want;
-    c.partition.root = want == HEED_WANT_ROOT ? r->transport.size - 1 : 0;
-    problem_local(p, &c, r->transport.rank, &l);
-    heed_attn_args a = problem_args(p, &l);
-    if (p->s.ring)
-        a.q_lens = NULL;
-    if (a.q_starts && p->s.ring)
-        d.max_rows = l.rows;
-    snprintf(what, sizeof what, "%s %s %s", p->s.name, cut_name[kind], want_name[want]);
-    heed_status st = heed_attn_create(r->context, &d, &plan);
-    if (st == HEED_OK)
-        st = heed_group_attention(plan, &a, &c.partition, &r->transport, NULL, 0);
-    if (st == HEED_OK)
-        fprintf(r->lines, "%s: %016" PRIx64 "\n", what, compare(r, p, &c, &l, what));
-    else
-        wrong(r, what, heed_last_error());
-    r->runs++;
-    heed_attn_release(plan);
-    memory_free(&l);
+    ranks_case *c = calloc(1, sizeof *c);
+    if (!c)
+        exit(2);
+    set_spec(&c->spec, f);
+    c->size = c->n_parts = 1;
+    c->scheme = f->rows == RING ? HEED_GROUP_RING : HEED_GROUP_SPLIT;
+    c->rows_apart = f->rows != ALL_ROWS;
+    if (ranks_build(c, 0) != 0)
+        exit(2);
+    return c;
 }
 
-/* Runs every problem with every partition on one rank. Returns whether something was wrong. */
-static int run_rank(rank_of *r, const char *folder)
+/* ---- results --------------------------------------------------------------------------------- */
+
+/* Ranks of this process: all of a group's, or one. */
+typedef struct team {
+    uint32_t size, first, end;
+    heed_context *context[RANKS_MOST];
+    FILE *lines[RANKS_MOST];
+#ifdef NODES_OVER_MPI
+    heed_transport transport;
+#else
+    heed_group_threads *group;
+#endif
+    rank_thread rank[RANKS_MOST];
+    int runs, bad;
+} team;
+
+static void run_ranks(team *t, ranks_case *c)
 {
-    char path[4096];
-    snprintf(path, sizeof path, "%s/%u.%u", folder, r->transport.size, r->transport.rank);
-    r->lines = fopen(path, "w");
-    if (!r->lines || heed_context_create(NULL, &r->context) != HEED_OK) {
-        wrong(r, path, "cannot be begun");
-        return 1;
+    const int how = t->runs % 2; /* whose workspace */
+#ifdef NODES_OVER_MPI
+    rank_thread *me = &t->rank[t->first];
+    if (rank_make(&me->call, c, t->first) != 0)
+        exit(2);
+    rank_run(&me->call, c, t->context[t->first], &t->transport, how);
+#else
+    if (threads_run_in(t->group, c, t->rank, t->context, how, NULL, NULL) != 0)
+        exit(2);
+#endif
+}
+
+/* Inputs are from N(0, 1), so that out is within the bounds that attention.h gives for EXACT and, with
+ * bf16 inputs, for BF16 in addition; merging parts rounds a few terms more. An lse is off by no more
+ * than scores are, and by the 1e-5 of exponentials and sums in f32. These bounds of a whole result
+ * are far below those of a single element, which have to cover the worst of all roundings. */
+static void judge_whole(const ranks_case *c, kit_outcome *outcome)
+{
+    const kit_spec *s = &c->spec;
+    const double exact = 0x1p-24 * (8 + sqrt((double)s->qk_dim)), merged = 4 * 0x1p-24;
+    const double rounded = s->out_type == HEED_BF16  ? 0x1p-8
+                           : s->out_type == HEED_F16 ? 0x1p-11
+                                                     : 0;
+    const double bound = exact + merged + rounded + (s->q_type == HEED_BF16 ? 2.5e-3 : 0);
+    double out, lse;
+    ranks_errors(c, &out, &lse);
+    if (!(out <= bound) || !(lse <= 1e-5 + bound))
+        kit_fail(outcome, "out is off by %.3g of its size, and lse by %.3g", out, lse);
+}
+
+/* Writes the lines of a case. A rank may write nothing but its own results, and where all ranks are
+ * here these have to be right. */
+static void judge(team *t, ranks_case *c)
+{
+    kit_outcome outcome = {KIT_PASSED, ""};
+    for (uint32_t r = t->first; r < t->end; r++) {
+        rank_call *call = &t->rank[r].call;
+        if (call->status == HEED_OK)
+            fprintf(t->lines[r], "%s: %016" PRIx64 "\n", c->name, rank_bits(call));
+        else
+            kit_fail(&outcome, "rank %u: %s", r, call->why.text);
+        rank_collect(call, c, r, &outcome);
+        rank_free(call);
     }
-    for (int n = 0; n < problems() && !r->bad; n++) {
-        problem p;
-        const spec s = problem_spec(n);
-        problem_make(&p, &s);
-        const uint32_t wants = p.s.ring ? HEED_WANT_ALL : HEED_WANT_HEADS;
-        if (run_whole(r, &p))
-            for (int kind = 0; kind < N_CUTS && !r->bad; kind++)
-                for (uint32_t want = 0; want <= wants && !r->bad; want++)
-                    run(r, &p, kind, want);
-        problem_free(&p);
+    if (t->first == 0 && t->end == t->size && outcome.verdict == KIT_PASSED) {
+        ranks_check(c, &outcome);
+        judge_whole(c, &outcome);
     }
-    if (fclose(r->lines) != 0)
-        wrong(r, path, "cannot be written");
-    heed_context_release(r->context);
-    if (r->transport.rank == 0)
-        printf("%u ranks, %d runs, %d bad\n", r->transport.size, r->runs, r->bad);
-    return r->bad || !r->runs;
+    if (outcome.verdict != KIT_PASSED) {
+        fprintf(stderr, "%u ranks, %s: %s\n", t->size, c->name, outcome.text);
+        t->bad++;
+    }
+    t->runs++;
+}
+
+static void run_family(team *t, ranks_case *c, const family *f)
+{
+    const uint32_t wants = f->rows == ALL_ROWS ? HEED_WANT_HEADS : HEED_WANT_ALL;
+    for (int kind = 0; kind < CUTS; kind++)
+        for (uint32_t want = 0; want <= wants && !t->bad; want++) {
+            cut(c, f, kind, want, t->size);
+            run_ranks(t, c);
+            judge(t, c);
+        }
+}
+
+static void begin(team *t, const char *folder)
+{
+    for (uint32_t r = t->first; r < t->end; r++) {
+        char path[4096];
+        snprintf(path, sizeof path, "%s/%u.%u", folder, t->size, r);
+        t->lines[r] = fopen(path, "w");
+        t->context[r] = threads_context(NULL, 1);
+        if (!t->lines[r]) {
+            perror(path);
+            exit(2);
+        }
+    }
+}
+
+/* Returns whether something was wrong. */
+static int end(team *t)
+{
+    for (uint32_t r = t->first; r < t->end; r++) {
+        t->bad += fclose(t->lines[r]) != 0;
+        heed_context_release(t->context[r]);
+    }
+    if (t->first == 0)
+        printf("%u ranks, %d runs, %d bad\n", t->size, t->runs, t->bad);
+    return t->bad || !t->runs;
+}
+
+/* Lets each of n teams compute all families. Returns whether something was wrong. */
+static int run_teams(team *t, int n, const char *folder)
+{
+    int bad = 0;
+    for (int i = 0; i < n; i++)
+        begin(&t[i], folder);
+    for (size_t f = 0; f < sizeof families / sizeof *families; f++) {
+        ranks_case *c = build(&families[f]);
+        for (int i = 0; i < n; i++)
+            run_family(&t[i], c, &families[f]);
+        ranks_free(c);
+        free(c);
+    }
+    for (int i = 0; i < n; i++)
+        bad |= end(&t[i]);
+    return bad;
 }
 
 #ifdef NODES_OVER_MPI
 int main(int argc, char **argv)
 {
-    rank_of r = {.bad = 0};
+    static team t;
     heed_mpi mpi;
     heed_error why;
     MPI_Init(&argc, &argv);
-    if (argc != 2 || heed_mpi_open(MPI_COMM_WORLD, &mpi, &r.transport, &why) != HEED_OK)
+    if (argc != 2 || heed_mpi_open(MPI_COMM_WORLD, &mpi, &t.transport, &why) != HEED_OK)
         return 2;
-    if (run_rank(&r, argv[1]))
+    t.size = t.transport.size;
+    t.first = t.transport.rank;
+    t.end = t.first + 1;
+    if (t.size > RANKS_MOST || run_teams(&t, 1, argv[1]))
         MPI_Abort(MPI_COMM_WORLD, 1);
     heed_mpi_close(&mpi);
     MPI_Finalize();
     return 0;
 }
 #else
-typedef struct thread {
-    pthread_t thread;
-    rank_of rank;
-    const char *folder;
-    int bad;
-} thread;
-
-static void *on_thread(void *arg)
-{
-    thread *t = arg;
-    t->bad = run_rank(&t->rank, t->folder);
-    return NULL;
-}
-
 int main(int argc, char **argv)
 {
-    thread all[64];
-    heed_group_threads *group = NULL;
-    const int n = argc == 3 ? atoi(argv[2]) : 0;
-    int bad = 0;
-    memset(all, 0, sizeof all);
-    if (n < 1 || n > 64 || heed_group_threads_create((uint32_t)n, &group) != HEED_OK)
+    static team t[RANKS_MOST];
+    const int n = argc - 2;
+    if (n < 1 || n > RANKS_MOST)
         return 2;
     for (int i = 0; i < n; i++) {
-        all[i].folder = argv[1];
-        all[i].rank.transport.struct_size = sizeof all[i].rank.transport;
-        if (heed_group_threads_transport(group, (uint32_t)i, &all[i].rank.transport) != HEED_OK ||
-            pthread_create(&all[i].thread, NULL, on_thread, &all[i]) != 0)
+        const int size = atoi(argv[2 + i]);
+        if (size < 1 || size > RANKS_MOST ||
+            heed_group_threads_create((uint32_t)size, &t[i].group) != HEED_OK)
             return 2;
+        t[i].size = t[i].end = (uint32_t)size;
     }
-    for (int i = 0; i < n; i++) {
-        pthread_join(all[i].thread, NULL);
-        bad |= all[i].bad;
-    }
-    heed_group_threads_release(group);
+    const int bad = run_teams(t, n, argv[1]);
+    for (int i = 0; i < n; i++)
+        heed_group_threads_release(t[i].group);
     return bad;
 }
 #endif

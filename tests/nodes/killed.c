@@ -6,7 +6,7 @@
  *
  * Each rank that survives writes its status, the seconds that its call took and the error message
  * to FOLDER/RANK. See killed.py. */
-#include "problem.h"
+#include "ranks.h"
 
 #include <heed/mpi.h>
 #include <signal.h>
@@ -33,54 +33,47 @@ static heed_status deadly_send(void *user, uint32_t to, uint32_t tag, const void
     return real.send(user, to, tag, data, bytes, request, why);
 }
 
-static void report(const char *folder, const heed_transport *t, heed_status status, double seconds)
+static void report(const char *folder, uint32_t rank, const rank_call *call, double seconds)
 {
     char path[4096];
-    snprintf(path, sizeof path, "%s/%u", folder, t->rank);
+    snprintf(path, sizeof path, "%s/%u", folder, rank);
     FILE *file = fopen(path, "w");
     if (!file)
         _exit(3);
-    fprintf(file, "%s\n%.3f\n%s\n", heed_status_string(status), seconds, heed_last_error());
+    fprintf(file, "%s\n%.3f\n%s\n", heed_status_string(call->status), seconds, call->why.text);
     fclose(file);
 }
 
 int main(int argc, char **argv)
 {
+    static const ranks_way ring = {"ring", HEED_GROUP_RING, 0, 0, 0};
+    static const ranks_way split = {"split", HEED_GROUP_SPLIT, HEED_WANT_ALL, 0, 0};
+    static ranks_case c;
     heed_mpi mpi;
     heed_transport t;
     heed_error why;
     heed_context *context;
-    heed_attn *plan;
-    problem p;
-    cut c;
-    memory l;
-    heed_status status = HEED_OK;
+    rank_call call;
     MPI_Init(&argc, &argv);
     if (argc < 4 || heed_mpi_open(MPI_COMM_WORLD, &mpi, &t, &why) != HEED_OK)
         return 2;
-    for (int n = 0; n < problems(); n++) {
-        const spec s = problem_spec(n);
-        if (strcmp(s.name, strcmp(argv[3], "ring") == 0 ? "ring causal" : "causal") == 0)
-            problem_make(&p, &s);
-    }
-    problem_cut(&p, &c, CUT_EVEN, t.size);
-    c.partition.timeout_ns = deadline;
-    problem_local(&p, &c, t.rank, &l);
-    heed_attn_args a = problem_args(&p, &l);
-    if (heed_context_create(NULL, &context) || heed_attn_create(context, &p.desc, &plan))
+    if (heed_context_create(NULL, &context) != HEED_OK ||
+        ranks_of_way(&c, strcmp(argv[3], "ring") == 0 ? &ring : &split, t.size, 200) != 0 ||
+        rank_make(&call, &c, t.rank) != 0)
         return 2;
+    c.partition.timeout_ns = deadline;
     hangs = strcmp(argv[2], "hang") == 0;
     real = t;
     if (t.rank == t.size - 1)
         t.send = deadly_send;
     MPI_Barrier(MPI_COMM_WORLD);
     const double start = MPI_Wtime();
-    double begun = start;
-    while (status == HEED_OK && MPI_Wtime() - start < 30) { /* a few calls go well */
+    double begun;
+    do { /* a few calls go well */
         begun = MPI_Wtime();
-        status = heed_group_attention(plan, &a, &c.partition, &t, NULL, 0);
-    }
-    report(argv[1], &t, status, MPI_Wtime() - begun);
+        rank_run(&call, &c, context, &t, 1);
+    } while (call.status == HEED_OK && MPI_Wtime() - start < 30);
+    report(argv[1], t.rank, &call, MPI_Wtime() - begun);
     sleep(2); /* time for the other reports: mpirun ends all ranks when one ends like this */
     _exit(0); /* MPI_Finalize would wait for the lost rank */
 }
