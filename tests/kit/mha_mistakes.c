@@ -265,6 +265,10 @@ static const kit_mistake mistakes[] = {
     {"rotary.style", "rotary", AT_CREATION, INVALID, PUT(desc.rotary.style, 3, 4, 258)},
     {"attn.max_batch", "max_batch", AT_CREATION, INVALID, PUT(attn.max_batch, KIT_BAD_SIZES)},
     {"attn.max_q_len", "max_q_len", AT_CREATION, INVALID, PUT(attn.max_q_len, KIT_BAD_SIZES)},
+    {"attn.max_rows alone", "max_rows", AT_CREATION, INVALID, PUT(attn.max_rows, 5),
+     WITHOUT(HEED_HAS_PACKED)},
+    {"desc.kv_type alone", "kv_type", AT_CREATION, INVALID, PUT(desc.kv_type, HEED_F16, 99),
+     WITHOUT(CROSS)},
     /* Mistakes that only the kit's own layer has for sure, with their words. */
     {"d_model of no projection", "in_dim", AT_CREATION, INVALID, PUT(desc.d_model, 22), WITH(KNOWN)},
     {"d_kv alone", "d_kv", AT_CREATION, INVALID, PUT(desc.d_kv, 7), WITH(KNOWN)},

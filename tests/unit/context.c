@@ -291,8 +291,44 @@ static void check_holds(void)
     unit_free(&p);
 }
 
+static void *never(void *user, size_t bytes, size_t align)
+{
+    (void)user, (void)bytes, (void)align;
+    return NULL;
+}
+
+/* What is missing is named, and not read. */
+static void check_missing(void)
+{
+    const heed_attn_desc desc = {.struct_size = sizeof desc,
+                                 UNIT_SHAPE(1, 1, 16, 16),
+                                 UNIT_TYPES(HEED_F32, HEED_F32, HEED_F32, HEED_F32),
+                                 .max_batch = 1,
+                                 .max_q_len = 1,
+                                 .max_kv_len = 1};
+    const heed_mha_desc layer = {.struct_size = sizeof layer, .attn = &desc};
+    heed_context_options half = {.struct_size = sizeof half, .alloc = never};
+    heed_context *context = NULL;
+    heed_attn *plan = NULL;
+    heed_mha *mha = NULL;
+    heed_kernel_info info = {.struct_size = sizeof info};
+    CHECK_REFUSED(heed_context_create(NULL, NULL), HEED_ERR_INVALID, "out is NULL");
+    CHECK_REFUSED(heed_context_create(&half, &context), HEED_ERR_INVALID,
+                  "options.release is NULL");
+    CHECK_OK(heed_context_create(NULL, &context));
+    CHECK_REFUSED(heed_attn_create(NULL, &desc, &plan), HEED_ERR_INVALID, "context is NULL");
+    CHECK_REFUSED(heed_attn_create(context, &desc, NULL), HEED_ERR_INVALID, "out is NULL");
+    CHECK_REFUSED(heed_attn_supported(NULL, &desc, NULL), HEED_ERR_INVALID, "context is NULL");
+    CHECK_REFUSED(heed_attn_kernel_of(NULL, 1, 1, &info), HEED_ERR_INVALID, "plan is NULL");
+    CHECK_REFUSED(heed_mha_create(NULL, &layer, &mha), HEED_ERR_INVALID, "context is NULL");
+    CHECK_REFUSED(heed_mha_create(context, &layer, NULL), HEED_ERR_INVALID, "out is NULL");
+    CHECK(!plan && !mha, "something was made");
+    heed_context_release(context);
+}
+
 int main(void)
 {
+    check_missing();
     check_listing();
     check_holds();
     check_options();

@@ -219,6 +219,82 @@ static void check_reach(void)
     CHECK_REFUSED(heed_key_blocks_topk(&a), HEED_ERR_INVALID, "args.x");
 }
 
+/* What lists and csr lack. */
+static void check_missing(void)
+{
+    static const int64_t start[] = {0, 1};
+    static const int32_t index[] = {0};
+    const heed_key_blocks_args good = {.struct_size = sizeof good,
+                                       .rows = 1,
+                                       .blocks = 1,
+                                       .row_stride = 1,
+                                       .words = words[0],
+                                       .index = index,
+                                       .start = start};
+    heed_key_blocks_args a = good;
+    memset(words, 0x55, sizeof words);
+    a.words = NULL;
+    CHECK_REFUSED(heed_key_blocks_csr(&a), HEED_ERR_INVALID, "args.words is NULL");
+    a = good, a.start = NULL;
+    CHECK_REFUSED(heed_key_blocks_csr(&a), HEED_ERR_INVALID, "args.start is NULL");
+    a = good, a.index = NULL;
+    CHECK_REFUSED(heed_key_blocks_csr(&a), HEED_ERR_INVALID, "args.index is NULL");
+    check_untouched();
+}
+
+static heed_key_bounds_args topk_args(float *scores, uint64_t *chosen)
+{
+    heed_key_bounds_args a = bounds_args();
+    a.x = (heed_const_view){q, {0, DIM, DIM, 1}};
+    a.top = 4;
+    a.always_first = 1;
+    a.scores = scores;
+    a.words = chosen;
+    return a;
+}
+
+/* Each of them names the argument, and nothing is written. */
+static void check_mistakes(void)
+{
+    static const int32_t page = 0;
+    enum { CHOOSING = 11, MISTAKES = 21 };
+    static const char *const word[MISTAKES] = {
+        "args.reserved is 1", "args.first_block is -1", "args.first_block is 14",
+        "without args.pages", "with args.pages", "args.x is NULL", "args.least is NULL",
+        "args.greatest is NULL", "args.type is 99", "args.kv_heads is 0", "args.dim is 0",
+        /* of topk alone */
+        "first_block is given", "page_len is given", "q_heads is 0", "q_heads is 3", "shared is 2",
+        "top is 0", "always_first -1", "always_first 5", "always_last 4", "args.words is NULL"};
+    for (int n = 0; n < MISTAKES; n++) {
+        float scores[BLOCKS];
+        uint64_t chosen[HEADS];
+        heed_key_bounds_args a = n < CHOOSING ? bounds_args() : topk_args(scores, chosen);
+        a.reserved = n == 0;
+        a.first_block = n == 1 ? -1 : n == 2 ? BLOCKS + 1 : n == 11;
+        a.page_len = n == 3 || n == 12 ? 16 : 0;
+        a.pages = n == 4 ? &page : NULL;
+        a.x.data = n == 5 ? NULL : a.x.data;
+        a.least = n == 6 ? NULL : a.least;
+        a.greatest = n == 7 ? NULL : a.greatest;
+        a.type = n == 8 ? 99 : a.type;
+        a.kv_heads = n == 9 ? 0 : a.kv_heads;
+        a.dim = n == 10 ? 0 : a.dim;
+        a.q_heads = n == 13 ? 0 : n == 14 ? 3 : a.q_heads;
+        a.shared = n == 15 ? 2 : 0;
+        a.top = n == 16 ? 0 : a.top;
+        a.always_first = n == 17 ? -1 : n == 18 ? 5 : a.always_first;
+        a.always_last = n == 19 ? 4 : 0;
+        a.words = n == 20 ? NULL : a.words;
+        memset(least, 0x77, sizeof least);
+        memset(chosen, 0x77, sizeof chosen);
+        CHECK_REFUSED((n < CHOOSING ? heed_key_bounds : heed_key_blocks_topk)(&a), HEED_ERR_INVALID,
+                      word[n]);
+        for (size_t i = 0; i < sizeof least; i++)
+            CHECK(((unsigned char *)least)[i] == 0x77, "mistake %d: byte %zu is written", n, i);
+        CHECK(chosen[0] == UINT64_C(0x7777777777777777), "mistake %d: blocks are chosen", n);
+    }
+}
+
 int main(void)
 {
     uint64_t random = 1;
@@ -230,7 +306,9 @@ int main(void)
         for (int d = 0; d < DIM; d++)
             q[h][d] = kit_next_float(&random);
     check_blocks();
+    check_missing();
     check_bounds();
     check_reach();
+    check_mistakes();
     return checks_end();
 }

@@ -223,6 +223,22 @@ static void check_ends(void)
     }
 }
 
+/* Lengths and a tree that are not there, and a tree whose rows are no keys. */
+static void check_missing(void)
+{
+    heed_ranges_args a = args_of(1, 0);
+    a.n_lens = -1;
+    CHECK_REFUSED(heed_ranges_lens(&a), HEED_ERR_INVALID, "args.n_lens is -1 and args.lens given");
+    a = args_of(1, 0), a.lens = NULL;
+    CHECK_REFUSED(heed_ranges_lens(&a), HEED_ERR_INVALID, "args.lens NULL");
+    a = args_of(4, 0), a.parents = NULL;
+    CHECK_REFUSED(heed_ranges_tree(&a), HEED_ERR_INVALID, "args.parents is NULL");
+    for (int far = 0; far < 2; far++) {
+        a = args_of(4, 0), a.offset = far ? a.keys - a.rows + 1 : -1;
+        CHECK_REFUSED(heed_ranges_tree(&a), HEED_ERR_INVALID, "args.offset is ");
+    }
+}
+
 int main(void)
 {
     for (int j = 0; j < KEYS; j++) {
@@ -237,6 +253,7 @@ int main(void)
             check_kind(kind, causal, kind == 5 ? 24 : ROWS); /* later rows: every second key */
     check_refusals();
     check_ends();
+    check_missing();
     for (int n = 0; n < 1000; n++) {
         draw_masks();
         for (int kind = 0; kind < 6; kind += kind ? 1 : 4) /* segments, tree, columns */
