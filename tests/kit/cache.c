@@ -15,7 +15,8 @@
 #define COUNT(a) (sizeof(a) / sizeof(a)[0])
 
 enum { BATCH = 3, HEADS = 2, QK = 5, V = 3, LEN = 9, CAPACITY = 26, PACKED_ROWS = 24 };
-enum { FORM_PLAIN, FORM_TOKEN_MAJOR, FORM_PACKED, FORM_ODD, FORM_NO_V, FORMS };
+/* FORM_APART: the dims of a row lie a row of all heads' apart, which blocks of codes cannot. */
+enum { FORM_PLAIN, FORM_TOKEN_MAJOR, FORM_PACKED, FORM_ODD, FORM_NO_V, FORM_APART, FORMS };
 /* The scales of codes: none, one for all, one for each group of dims and keys, or one for each row
  * that heed_kv_append computes itself (fresh). */
 enum { SCALES_NONE, SCALES_ONE, SCALES_GROUPS, SCALES_FRESH, SCALES };
@@ -32,13 +33,14 @@ typedef struct appending {
     uint32_t page_len;
 } appending;
 
-/* Dense strides of [batch, heads, rows, dim], or of [batch, rows, heads, dim]. */
-static heed_view dense(guard_buffer *buffer, int64_t heads, int64_t rows, int64_t dim,
-                       int token_major)
+/* Dense strides of [batch, heads, rows, dim], [batch, rows, heads, dim] or [batch, rows, dim, heads]. */
+static heed_view dense(guard_buffer *buffer, int64_t heads, int64_t rows, int64_t dim, int form)
 {
     heed_view view = {buffer->data, {heads * rows * dim, rows * dim, dim, 1}};
-    if (token_major)
+    if (form == FORM_TOKEN_MAJOR || form == FORM_PACKED)
         view.stride[1] = dim, view.stride[2] = heads * dim;
+    if (form == FORM_APART)
+        view.stride[1] = 1, view.stride[2] = heads * dim, view.stride[3] = heads;
     return view;
 }
 
@@ -67,7 +69,7 @@ static int64_t dim_of(uint32_t cache_type, int by_blocks, int is_v)
 static int make(appending *a, int form, uint32_t type, uint32_t cache_type, uint32_t page_len,
                 int side, int by_blocks)
 {
-    const int packed = form == FORM_PACKED, tokens = form == FORM_TOKEN_MAJOR || packed;
+    const int packed = form == FORM_PACKED;
     const int64_t pages = page_len ? (CAPACITY + page_len - 1) / page_len : 0;
     const int64_t rows = packed ? PACKED_ROWS : LEN, n_pages = BATCH * pages + 2;
     const size_t batch = packed ? 1 : BATCH, cache_batch = (size_t)(page_len ? n_pages : BATCH);
@@ -108,10 +110,10 @@ static int make(appending *a, int form, uint32_t type, uint32_t cache_type, uint
                               .v_type = type,
                               .k_cache_type = cache_type,
                               .v_cache_type = cache_type,
-                              .k = heed_as_const(dense(&a->buffer[0], HEADS, rows, dim[0], tokens)),
-                              .v = heed_as_const(dense(&a->buffer[1], HEADS, rows, dim[1], tokens)),
-                              .k_cache = dense(&a->buffer[2], HEADS, cache_rows, dim[0], tokens),
-                              .v_cache = dense(&a->buffer[3], HEADS, cache_rows, dim[1], tokens),
+                              .k = heed_as_const(dense(&a->buffer[0], HEADS, rows, dim[0], form)),
+                              .v = heed_as_const(dense(&a->buffer[1], HEADS, rows, dim[1], form)),
+                              .k_cache = dense(&a->buffer[2], HEADS, cache_rows, dim[0], form),
+                              .v_cache = dense(&a->buffer[3], HEADS, cache_rows, dim[1], form),
                               .lens = lens,
                               .starts = packed ? starts : NULL,
                               .rows = packed ? PACKED_ROWS : 0,
@@ -314,7 +316,7 @@ static void expect_codes(const appending *a, int which, unsigned char *image, un
                     *byte =
                         (unsigned char)(d % 2 ? (*byte & 15) | code << 4 : (*byte & 0xf0) | code);
                 } else {
-                    image[at + d] = code;
+                    image[at + d * to->stride[3]] = code;
                 }
             }
         }
@@ -372,7 +374,8 @@ static void writes_codes(const kit_env *env, const kit_case *c, kit_outcome *out
 {
     static const uint32_t page_len[] = {0, 1, 3, 16, 17};
     (void)env;
-    for (int form = 0; form < FORMS; form++)
+    const int forms = heed_block_len(c->spec.k_type) > 1 ? FORM_APART : FORMS;
+    for (int form = 0; form < forms; form++)
         for (size_t n = 0; n < COUNT(page_len); n++)
             for (int scales = 0; scales < (heed_takes_scale(c->spec.k_type) ? SCALES : 1); scales++)
                 for (int hadamard = 0; hadamard < 3; hadamard++)
