@@ -10,24 +10,20 @@ enum { KEYS = 70, ROWS = 40, DIM = 32, SINKS = 64 };
 
 #define Q 4096.0f /* one key's score is Q * K = 12189696, in few bits each; the others have 0 */
 #define K 2976.0f
-#define ROUNDED (64 * 0x1p-24) /* two exponentials, a reciprocal and two products, 8 ulp or less each */
+/* Two exponentials, a reciprocal and two products, 8 ulp or less each. */
+#define ROUNDED (64 * 0x1p-24)
 
 static unsigned char q[ROWS * DIM * 4], k[KEYS * DIM * 4], v[KEYS * DIM * 4];
 static float out[ROWS * DIM], weights[ROWS * KEYS];
 static int n_served, n_between;
 
-static void put(uint32_t type, unsigned char *to, int64_t i, float x)
-{
-    heed_store(type, to, i, x);
-}
-
 static void fill(uint32_t type)
 {
     for (int64_t i = 0; i < ROWS * DIM; i++)
-        put(type, q, i, i % DIM ? 0 : Q);
+        heed_store(type, q, i, i % DIM ? 0 : Q);
     for (int64_t i = 0; i < KEYS * DIM; i++) {
-        put(type, k, i, i ? 0 : K);
-        put(type, v, i, 1);
+        heed_store(type, k, i, i ? 0 : K);
+        heed_store(type, v, i, 1);
     }
 }
 
@@ -59,8 +55,9 @@ static int check_rows(heed_context *context, const char *name, uint32_t type, in
             sum += (double)weights[r * KEYS + j];
         const double got = (double)out[r * DIM];
         n_between += got > 0.1 && got < 0.9;
-        CHECK(fabs(sum - got) <= ROUNDED, "%s, %s, sink %.0f: row %d of %d has weights of %g, out %g",
-              name, heed_dtype_name(type), (double)sink, (int)r, (int)rows, sum, got);
+        CHECK(fabs(sum - got) <= ROUNDED,
+              "%s, %s, sink %.0f: row %d of %d has weights of %g, out %g", name,
+              heed_dtype_name(type), (double)sink, (int)r, (int)rows, sum, got);
     }
     return 1;
 }
