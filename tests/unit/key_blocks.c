@@ -109,18 +109,24 @@ static double rank(uint32_t shared, int h, int n)
     return shared ? fmax(bound(h, n), bound(h ^ 1, n)) : bound(h, n);
 }
 
+static heed_key_bounds_args topk_args(float *scores, uint64_t *chosen)
+{
+    heed_key_bounds_args a = bounds_args();
+    a.x = (heed_const_view){q, {0, DIM, DIM, 1}};
+    a.scores = scores;
+    a.words = chosen;
+    return a;
+}
+
 static void check_topk(uint32_t shared, int64_t top, int64_t always_first, int64_t always_last)
 {
     float scores[BLOCKS];
     uint64_t chosen[HEADS];
-    heed_key_bounds_args a = bounds_args();
-    a.x = (heed_const_view){q, {0, DIM, DIM, 1}};
+    heed_key_bounds_args a = topk_args(scores, chosen);
     a.top = top;
     a.always_first = always_first;
     a.always_last = always_last;
     a.shared = shared;
-    a.scores = scores;
-    a.words = chosen;
     CHECK_OK(heed_key_blocks_topk(&a));
     for (int h = 0; h < HEADS; h++) {
         int n_chosen = 0;
@@ -242,17 +248,6 @@ static void check_missing(void)
     check_untouched();
 }
 
-static heed_key_bounds_args topk_args(float *scores, uint64_t *chosen)
-{
-    heed_key_bounds_args a = bounds_args();
-    a.x = (heed_const_view){q, {0, DIM, DIM, 1}};
-    a.top = 4;
-    a.always_first = 1;
-    a.scores = scores;
-    a.words = chosen;
-    return a;
-}
-
 /* Each of them names the argument, and nothing is written. */
 static void check_mistakes(void)
 {
@@ -281,8 +276,8 @@ static void check_mistakes(void)
         a.dim = n == 10 ? 0 : a.dim;
         a.q_heads = n == 13 ? 0 : n == 14 ? 3 : a.q_heads;
         a.shared = n == 15 ? 2 : 0;
-        a.top = n == 16 ? 0 : a.top;
-        a.always_first = n == 17 ? -1 : n == 18 ? 5 : a.always_first;
+        a.top = n == 16 ? 0 : 4;
+        a.always_first = n == 17 ? -1 : n == 18 ? 5 : 1;
         a.always_last = n == 19 ? 4 : 0;
         a.words = n == 20 ? NULL : a.words;
         memset(least, 0x77, sizeof least);
