@@ -71,7 +71,7 @@ static heed_status run(const void *machine, const void *state, const heed_proble
                 acc[d] = acc[d] * keep + weight * element(&tile->v, 0, j, d);
         }
         tile->row_max[r] = (float)m;
-        tile->row_sum[r] = (float)sum; /* 0 if the row saw no keys */
+        tile->row_sum[r] = (float)sum; /* 0 if the row saw no keys; acc is then 0 too */
         for (int64_t d = 0; d < problem->v_dim; d++)
             tile->acc[r * tile->acc_stride + d] = (float)acc[d];
     }

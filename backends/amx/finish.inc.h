@@ -149,7 +149,9 @@ static void leave_group(const amx_run *x)
         t->row_max[r] = x->rows->reference[i] +
                         (sum > 0 && exact > 0 ? (float)log2((double)exact / (double)sum) : 0);
         t->row_sum[r] = sum;
-        for (int d = 0; sum != 0 && d < (int)x->p->v_dim; d += 32) {
+        if (x->rows->fresh)
+            memset(t->acc + r * t->acc_stride, 0, x->p->v_dim * sizeof *t->acc);
+        for (int d = 0; !x->rows->fresh && d < (int)x->p->v_dim; d += 32) {
             float columns[32];
             vf low, high;
             int n = (int)x->p->v_dim - d;

@@ -419,7 +419,10 @@ static dnnl_status_t run(tile_run *r)
             memset(r->p + r->n_rows * r->layout->key_block, 0,
                    (size_t)((r->layout->size[r->size] - r->n_rows) * r->layout->key_block) *
                        sizeof *r->p);
-        return run_blocks(r, NULL, HEED_SCORES_BIASED, 0);
+        status = run_blocks(r, NULL, HEED_SCORES_BIASED, 0);
+        for (int64_t i = 0; !r->started && i < r->n_rows; i++)
+            memset(tile->acc + i * tile->acc_stride, 0, r->problem->v_dim * sizeof *tile->acc);
+        return status;
     }
     if (tile->weights.data)
         status = run_blocks(r, &tile->weights, HEED_SCORES_BIASED, 1);

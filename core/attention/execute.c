@@ -12,6 +12,8 @@
 #include "softmax_state.h"
 #include "worker.h"
 
+#include <string.h>
+
 /* Writing MXCSR takes as long as a tile of few rows and keys. */
 static void set_flush(heed_worker *w, uint32_t flush)
 {
@@ -172,10 +174,13 @@ static void summarise_mask(heed_worker *w)
     }
 }
 
-static void mark_empty(heed_tile *t)
+static void mark_empty(const heed_worker *w)
 {
-    for (int64_t r = 0; r < t->n_heads * t->q_count; r++)
+    const heed_tile *t = &w->tile;
+    for (int64_t r = 0; r < t->n_heads * t->q_count; r++) {
         t->row_max[r] = -INFINITY, t->row_sum[r] = 0;
+        memset(t->acc + r * t->acc_stride, 0, w->plan->desc.v_dim * sizeof *t->acc);
+    }
 }
 
 /* Cuts off the blocks at both ends that are hidden from all rows of all heads.
@@ -212,7 +217,7 @@ static heed_status call_kernel(heed_worker *w, heed_span keys, uint32_t flags)
     if (t->mask.data || t->bias.data || heed_has_lists(t))
         summarise_mask(w);
     if (heed_has_lists(t) && !(flags & HEED_TILE_OUTPUTS) && !trim(t, c->tiling.key_block)) {
-        mark_empty(t);
+        mark_empty(w);
         return HEED_OK;
     }
     t->prepared = NULL;
@@ -295,7 +300,7 @@ static heed_status run_whole(heed_worker *w)
     if (w->keys.first < w->keys.end)
         st = call_kernel(w, w->keys, HEED_TILE_WHOLE);
     else
-        mark_empty(&w->tile);
+        mark_empty(w);
     return st == HEED_OK ? finish(w) : st;
 }
 
@@ -377,7 +382,7 @@ static heed_status run_chunk(heed_worker *w, uint32_t run, uint32_t chunk)
     if (keys.first < keys.end)
         st = call_kernel(w, keys, goes_on ? HEED_TILE_GOES_ON : 0);
     else
-        mark_empty(&w->tile);
+        mark_empty(w);
     return st == HEED_OK ? add_chunk(w, run, chunk, state) : st;
 }
 

@@ -15,12 +15,14 @@ static void merge_row(const heed_state *into, const heed_state *from, int64_t r,
 {
     float *restrict acc = into->acc + r * acc_stride;
     const float *restrict other = from->acc + r * acc_stride;
-    if (from->row_sum[r] == 0) /* saw nothing: what acc holds means nothing */
-        return;
-    if (into->row_sum[r] == 0) {
-        memcpy(acc, other, (size_t)v_dim * sizeof *acc);
-        into->row_max[r] = from->row_max[r];
-        into->row_sum[r] = from->row_sum[r];
+    if (into->row_sum[r] == 0 || from->row_sum[r] == 0) {
+        /* one has no weight: it adds 0, or NaN for a value that is not finite */
+        if (into->row_sum[r] == 0) {
+            into->row_max[r] = from->row_max[r];
+            into->row_sum[r] = from->row_sum[r];
+        }
+        for (int64_t d = 0; d < v_dim; d++)
+            acc[d] += other[d];
         return;
     }
     const double a = (double)into->row_max[r], b = (double)from->row_max[r];

@@ -16,7 +16,8 @@ static inline heed_state heed_state_at(void *base, int64_t rows, int64_t acc_str
     return (heed_state){acc + rows * acc_stride, acc + rows * (acc_stride + 1), acc};
 }
 
-/* Merges `from` into `into`. A row of `from` that saw no key changes nothing. */
+/* Merges `from` into `into`. A row of `from` that saw nothing of weight changes nothing, unless it saw
+ * a v that is not finite: acc is then NaN. */
 void heed_state_merge(const heed_state *into, const heed_state *from, int64_t rows, int64_t v_dim,
                       int64_t acc_stride, int log2);
 

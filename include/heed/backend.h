@@ -154,9 +154,10 @@ enum { HEED_BLOCK_NONE, HEED_BLOCK_ALL, HEED_BLOCK_MIXED };
  *           keys; with state_log2 exp(s - m) is 2^(s * log2(e) - m). m is near the greatest visible
  *           score: the kernels of this library leave it up to 1 above and, where they raise it only
  *           now and then, up to 8 below (log2 units), with weights of up to 2^8. A row that sees one
- *           key of weight has to get that key's value exactly, with huge scores too. A row_sum of 0
- *           says that the row saw nothing of weight; its row_max and acc are then ignored. Scores of
- *           -inf have weight 0. A NaN in what the row sees makes row_sum or acc NaN.
+ *           key of weight has to get that key's value exactly, with huge scores too. Scores of -inf
+ *           have weight 0. A row_sum of 0 says that the row saw nothing of weight: its row_max is
+ *           then ignored, and acc has to be 0. A NaN in what the row sees makes row_sum or acc NaN,
+ *           a v of weight 0 in acc: other keys, in another tile, may give the row weight.
  * Finish    on a WHOLE tile the backend may instead write out and lse, sink included, as
  *           heed_finish_row in kit.h does, and set FINISHED. If the problem has weights or scores
  *           it then leaves the final row_max (unit as always) and row_sum, with the sink in them;

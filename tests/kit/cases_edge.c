@@ -122,6 +122,10 @@ static void add_long(kit_list *list)
           .scores_stage = HEED_SCORES_BIASED}},
         {"weights_sink", {.features = HEED_HAS_WEIGHTS | HEED_HAS_SINK | HEED_HAS_LSE}},
         {"nan_v", {.features = CAUSAL, BOTTOM, .values = KIT_NAN_V}},
+        {"nan_v_of_no_weight",
+         {.features = HEED_HAS_LSE, .values = KIT_OVERFLOW_LONG, .odd = KIT_ODD_NAN_V}},
+        {"nan_v_of_no_row",
+         {.features = HEED_HAS_LSE, .values = KIT_OVERFLOW_ALL, .odd = KIT_ODD_NAN_V}},
         {"mean_one", {.features = HEED_HAS_LSE, .values = KIT_MEAN_ONE}},
         {"softcap_alibi", {.features = HEED_HAS_SOFTCAP | HEED_HAS_ALIBI, BOTTOM, .softcap = 4}},
     };

@@ -212,7 +212,9 @@ static double overflowing(const kit_spec *s, int which, int64_t row, double x, d
         return 1e20 * (0.5 + u);
     if (s->values == KIT_OVERFLOW_HIGH)
         return row % 13 == 5 ? 1e20 * (0.5 + u) : 1e-20 * x;
-    return s->values == KIT_OVERFLOW_ALL || row % 3 == 0 ? -1e20 * (0.5 + u) : 1e-20 * x;
+    const int below = s->values == KIT_OVERFLOW_ALL ||
+                      (s->values == KIT_OVERFLOW_LONG ? row < 1100 : row % 3 == 0);
+    return below ? -1e20 * (0.5 + u) : 1e-20 * x;
 }
 
 /* Dim 0 of q is 8, so that with 40 dims a score contains 8 / sqrt(40) times dim 0 of k, which
@@ -250,6 +252,7 @@ static double value(const kit_spec *s, int which, uint32_t type, int64_t row, in
         return is_v ? x : 2000 * x;
     case KIT_OVERFLOW_LOW:
     case KIT_OVERFLOW_ALL:
+    case KIT_OVERFLOW_LONG:
     case KIT_OVERFLOW_HIGH:
         return overflowing(s, which, row, x, u);
     case KIT_DENORMAL:

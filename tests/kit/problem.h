@@ -57,6 +57,7 @@ enum {
     KIT_HUGE,          /* scores of 1e7 and more */
     KIT_OVERFLOW_LOW,  /* every third key's score overflows to -inf */
     KIT_OVERFLOW_ALL,  /* every score overflows to -inf */
+    KIT_OVERFLOW_LONG, /* the scores of the first 1100 keys overflow to -inf */
     KIT_OVERFLOW_HIGH, /* every 13th key's score overflows to +inf */
     KIT_DENORMAL,      /* half of the values are subnormal */
     KIT_TINY_V,        /* v is subnormal in f32 and bf16, and small in f16 */

@@ -53,7 +53,7 @@ static void make_up(float number, int64_t chunk, float *row_max, float *row_sum,
         *row_max = ceilf(*row_max);
     *row_sum = empty ? 0 : 1 + 3 * fabsf(unit_number(&r)) / 7;
     for (int64_t d = 0; d < dim; d++)
-        acc[d] = empty ? NAN : fabsf(unit_number(&r)) / 3;
+        acc[d] = empty ? 0 : fabsf(unit_number(&r)) / 3;
 }
 
 static void stop(void)
