@@ -44,7 +44,7 @@ static double error_of(heed_context *context, const kit_spec *spec, double *limi
     kit_result bits = {0};
     sums s = {.problem = &p};
     double error = (double)NAN;
-    if (kit_run_once(context, &p, spec, GUARD_HIGH, &way, &bits, &outcome) == 0)
+    if (kit_run_once(context, &p, spec, GUARD_HIGH, NULL, &way, &bits, &outcome) == 0)
         kit_check(&p, &outcome); /* each element within its bound, too */
     if (outcome.verdict == KIT_PASSED && reference_attention(&p.reference, add_row, &s) == 0)
         error = sqrt(s.error2 / s.want2);

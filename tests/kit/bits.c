@@ -20,7 +20,7 @@ typedef struct base {
 
 static int begin(const kit_env *env, const kit_case *c, base *first, kit_outcome *outcome)
 {
-    return kit_run_once(env->context, &first->p, &c->spec, GUARD_HIGH, &plainly, &first->x,
+    return kit_run_once(env->context, &first->p, &c->spec, GUARD_HIGH, NULL, &plainly, &first->x,
                         outcome);
 }
 
@@ -35,7 +35,7 @@ static int same(heed_context *context, const base *first, const kit_spec *spec, 
                 const kit_way *way, const char *what, kit_outcome *outcome)
 {
     base again = {0};
-    int bad = kit_run_once(context, &again.p, spec, side, way, &again.x, outcome) != 0 ||
+    int bad = kit_run_once(context, &again.p, spec, side, &first->p, way, &again.x, outcome) != 0 ||
               kit_all_differ(outcome, what, &first->p, &first->x, &again.p, &again.x);
     end(&again);
     return bad;
@@ -112,10 +112,10 @@ static int one_of(const kit_env *env, const base *first, const kit_spec *spec, u
                   uint32_t at, const char *what, kit_outcome *outcome)
 {
     base again = {0};
-    int bad =
-        kit_run_once(env->context, &again.p, spec, GUARD_LOW, &plainly, &again.x, outcome) != 0 ||
-        kit_differ(outcome, what, first->p.q_lens[b], (kit_rows){&first->p, &first->x, b, 0},
-                   (kit_rows){&again.p, &again.x, at, 0});
+    int bad = kit_run_once(env->context, &again.p, spec, GUARD_LOW, &first->p, &plainly, &again.x,
+                           outcome) != 0 ||
+              kit_differ(outcome, what, first->p.q_lens[b], (kit_rows){&first->p, &first->x, b, 0},
+                         (kit_rows){&again.p, &again.x, at, 0});
     end(&again);
     return bad;
 }
@@ -301,7 +301,8 @@ static int chunk(const kit_env *env, const base *first, int32_t row, int32_t n, 
     }
     snprintf(what, sizeof what, "rows [%d, %d) in a call of their own%s", row, row + n,
              grown ? ", on a growing cache" : "");
-    bad = kit_run_once(env->context, &again.p, &spec, GUARD_HIGH, &plainly, &again.x, outcome) != 0;
+    bad = kit_run_once(env->context, &again.p, &spec, GUARD_HIGH, &first->p, &plainly, &again.x,
+                       outcome) != 0;
     for (uint32_t b = 0; b < spec.batch && !bad; b++)
         bad = kit_differ(outcome, what, again.p.q_lens[b], (kit_rows){&again.p, &again.x, b, 0},
                          (kit_rows){&first->p, &first->x, b, row});

@@ -155,11 +155,12 @@ void kit_check(kit_problem *p, kit_outcome *outcome)
 }
 
 int kit_run_once(heed_context *context, kit_problem *p, const kit_spec *spec, int side,
-                 const kit_way *way, kit_result *result, kit_outcome *outcome)
+                 const kit_problem *first, const kit_way *way, kit_result *result,
+                 kit_outcome *outcome)
 {
     heed_error sentence = {""};
     const char *changed = NULL;
-    if (kit_build(p, spec, side) != 0)
+    if ((first ? kit_build_again(p, spec, side, first) : kit_build(p, spec, side)) != 0)
         return kit_fail(outcome, "out of memory"), -1;
     kit_seal(p);
     heed_status status = kit_run(context, p, way, &sentence, &changed);
@@ -177,10 +178,10 @@ void kit_conform_twice(heed_context *context, const kit_twice *t, kit_outcome *o
 {
     kit_problem first = {0}, again = {0};
     kit_result x = {0}, y = {0};
-    if (kit_run_once(context, &first, &t->spec[0], t->side, &t->way[0], &x, outcome) == 0)
+    if (kit_run_once(context, &first, &t->spec[0], t->side, NULL, &t->way[0], &x, outcome) == 0)
         t->check(&first, outcome);
-    if (outcome->verdict == KIT_PASSED &&
-        kit_run_once(context, &again, &t->spec[1], !t->side, &t->way[1], &y, outcome) == 0) {
+    if (outcome->verdict == KIT_PASSED && kit_run_once(context, &again, &t->spec[1], !t->side,
+                                                       &first, &t->way[1], &y, outcome) == 0) {
         kit_check_memory(&again, outcome);
         kit_all_differ(outcome, "other addresses, another way to run", &first, &x, &again, &y);
     }

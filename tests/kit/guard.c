@@ -21,6 +21,9 @@ int guard_map(guard_buffer *buffer, size_t bytes, int side, size_t slack, int fi
     buffer->page = page;
     buffer->bytes = bytes;
     guard_open(buffer);
+#ifdef MADV_POPULATE_WRITE /* in place of a fault for each page; older kernels fail, which is no matter */
+    madvise(buffer->map + page, inner, MADV_POPULATE_WRITE);
+#endif
     memset(buffer->map + page, fill, inner);
     buffer->data = buffer->map + page + (side == GUARD_HIGH ? inner - bytes - slack : slack);
     return 0;
@@ -63,9 +66,13 @@ void guard_mark(const guard_buffer *buffer, unsigned char *used, int64_t at, siz
 
 void guard_seal(guard_buffer *buffer, const unsigned char *used)
 {
-    for (size_t i = 0; i < guard_pages(buffer); i++)
+    const size_t pages = guard_pages(buffer);
+    for (size_t i = 0, end; i < pages; i = end) {
+        for (end = i + 1; end < pages && used[end] == used[i]; end++)
+            ;
         if (!used[i])
-            mprotect(buffer->map + (i + 1) * buffer->page, buffer->page, PROT_NONE);
+            mprotect(buffer->map + (i + 1) * buffer->page, (end - i) * buffer->page, PROT_NONE);
+    }
 }
 
 int guard_slack_is(const guard_buffer *buffer, int fill)

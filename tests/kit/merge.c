@@ -123,7 +123,7 @@ static void every_cut(const kit_env *env, const kit_case *c, kit_outcome *outcom
                 make_part(&a, &c->spec) == 0 && make_part(&b, &c->spec) == 0;
     if (!ready)
         kit_fail(outcome, "out of memory");
-    else if (kit_run_once(env->context, &p, &c->spec, GUARD_HIGH, &plainly, &whole, outcome) == 0)
+    else if (kit_run_once(env->context, &p, &c->spec, GUARD_HIGH, NULL, &plainly, &whole, outcome) == 0)
         for (j.cut = 0; j.cut <= c->spec.kv_len && outcome->verdict == KIT_PASSED; j.cut++) {
             int sink_in_a = j.cut & 1; /* in exactly one of them */
             if (run_part(env, &p, 0, j.cut, sink_in_a, &a, outcome) != 0 ||

@@ -260,6 +260,10 @@ typedef struct kit_problem {
 /** Builds the problem with its buffers flush to one side. Returns 0, or -1 when out of memory. */
 int kit_build(kit_problem *problem, const kit_spec *spec, int side);
 
+/** Builds a problem whose results are held against those of `first`, which has run and is open; the
+ * oracle cannot take it. Copies what first holds if it is the same. Returns as kit_build. */
+int kit_build_again(kit_problem *problem, const kit_spec *spec, int side, const kit_problem *first);
+
 /** Fills the outputs with canaries again. */
 void kit_reset_outputs(kit_problem *problem);
 

@@ -97,8 +97,8 @@ static void permute_rows(const kit_env *env, const kit_case *c, kit_outcome *out
     kit_result x = {0}, y = {0};
     int64_t *order = calloc((size_t)c->spec.q_len, sizeof *order);
     if (!order ||
-        kit_run_once(env->context, &p, &c->spec, GUARD_HIGH, &plainly, &x, outcome) != 0 ||
-        kit_build(&permuted, &c->spec, GUARD_HIGH) != 0) {
+        kit_run_once(env->context, &p, &c->spec, GUARD_HIGH, NULL, &plainly, &x, outcome) != 0 ||
+        kit_build_again(&permuted, &c->spec, GUARD_HIGH, &p) != 0) {
         if (outcome->verdict == KIT_PASSED)
             kit_fail(outcome, "out of memory");
     } else {
@@ -152,7 +152,7 @@ static void for_all(const kit_env *env, const kit_case *c, kit_outcome *outcome,
 {
     kit_problem p = {0};
     kit_result x = {0};
-    if (kit_run_once(env->context, &p, &c->spec, GUARD_HIGH, &plainly, &x, outcome) == 0)
+    if (kit_run_once(env->context, &p, &c->spec, GUARD_HIGH, NULL, &plainly, &x, outcome) == 0)
         for (uint32_t b = 0; b < c->spec.batch; b++)
             for (uint32_t h = 0; h < c->spec.q_heads; h++)
                 for (int64_t i = 0; i < p.q_lens[b]; i++)

@@ -30,9 +30,9 @@ static inline double kit_uniform(uint64_t bits)
 /** Nearly N(0, 1), within +-3.46: the sum of four 16-bit uniforms, scaled to variance 1. */
 static inline double kit_normal(uint64_t bits)
 {
-    double sum = (double)(bits & 0xffff) + (double)(bits >> 16 & 0xffff) +
-                 (double)(bits >> 32 & 0xffff) + (double)(bits >> 48);
-    return (sum * 0x1p-16 - 2) * 1.7320508075688772;
+    const uint64_t sum =
+        (bits & 0xffff) + (bits >> 16 & 0xffff) + (bits >> 32 & 0xffff) + (bits >> 48);
+    return ((double)(int64_t)sum * 0x1p-16 - 2) * 1.7320508075688772;
 }
 
 /** The next number of a stream, for choices. */

@@ -57,10 +57,12 @@ void kit_check_elements(kit_problem *problem, kit_outcome *outcome);
 void kit_check_memory(kit_problem *problem, kit_outcome *outcome);
 
 /** Builds a problem on one side of memory, makes inaccessible what may not be read, runs it and
- * takes its bits; afterwards all its memory is accessible. Returns 0, or -1 with the outcome set.
- * In any case kit_free the problem and kit_drop the result. */
+ * takes its bits; afterwards all its memory is accessible. With `first` it is built by
+ * kit_build_again, else (NULL) by kit_build. Returns 0, or -1 with the outcome set. In any case
+ * kit_free the problem and kit_drop the result. */
 int kit_run_once(heed_context *context, kit_problem *problem, const kit_spec *spec, int side,
-                 const kit_way *way, kit_result *result, kit_outcome *outcome);
+                 const kit_problem *first, const kit_way *way, kit_result *result,
+                 kit_outcome *outcome);
 
 /** Makes all of a problem's memory readable and writable. */
 void kit_open(kit_problem *problem);

@@ -275,6 +275,18 @@ static void problems(void)
     expect(isfinite(k[hidden - 1]) && isnan(k[hidden]), "poison past kv_lens");
     int64_t where;
     expect(kit_untouched(&a, KIT_OUT, &where) == 0, "fresh outputs are untouched");
+    kit_free(&b);
+    /* Contents are taken over where they are the same, and from the first problem. */
+    spec.seed = 5;
+    spec.features = HEED_HAS_LSE;
+    a.buffer[KIT_K].data[0] ^= 1;
+    expect(kit_build_again(&b, &spec, GUARD_LOW, &a) == 0 && b.tensor[KIT_LSE].bytes, "build");
+    expect(memcmp(a.buffer[KIT_K].data, b.buffer[KIT_K].data, a.buffer[KIT_K].bytes) == 0, "taken");
+    kit_free(&b);
+    spec.values = KIT_MEAN_ONE;
+    expect(kit_build_again(&b, &spec, GUARD_LOW, &a) == 0, "build");
+    expect(memcmp(a.buffer[KIT_V].data, b.buffer[KIT_V].data, a.buffer[KIT_V].bytes) != 0,
+           "not taken");
     kit_free(&a);
     kit_free(&b);
 }
