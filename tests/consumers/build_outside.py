@@ -82,6 +82,7 @@ def cmake(compiler, libraries, temp):
 # any optimisation, which is the default of a project, compiling them takes six times as long.
 FEWER = ["-Dheed:avx512=disabled", "-Dheed:amx=disabled", "--unity=subprojects", "-Doptimization=g"]
 KERNELS = ("avx2", "avx512", "amx", "onednn")
+UNOPTIMISED = "-Doptimization=0"  # these builds are hardly run
 STATIC = ["-Dheed:default_library=static", *(f"-Dheed:{backend}=disabled" for backend in KERNELS)]
 
 
@@ -101,7 +102,8 @@ def subproject(compiler, source, temp, static):
 def folders(compiler, source, temp):
     places = [f"--prefix={temp}/prefix", f"--includedir={temp}/headers", "--bindir=libexec/heed"]
     without = [f"-D{name}=disabled" for name in (*KERNELS, "tests", "bench", "examples")]
-    run("meson", "setup", temp / "made", source, *places, *without, env={"CC": " ".join(compiler)})
+    run("meson", "setup", temp / "made", source, *places, *without, UNOPTIMISED,
+        env={"CC": " ".join(compiler)})
     run("meson", "compile", "-C", temp / "made")
     run("meson", "install", "-C", temp / "made", "--no-rebuild", "--quiet")
     prefix = temp / "prefix"
@@ -114,7 +116,8 @@ def options(source, temp, has_onednn):
     without = [f"-D{name}=disabled" for name in (*KERNELS[:3], "bench", "examples", "tools")]
     tried = 0
     if has_onednn:
-        run("meson", "setup", temp / "inside", source, *without, "-Ddefault_library=shared", "-Donednn=builtin")
+        run("meson", "setup", temp / "inside", source, *without, UNOPTIMISED, "-Ddefault_library=shared",
+            "-Donednn=builtin")
         run("ninja", "-C", temp / "inside", "tests/unit/unit_failure")
         run(temp / "inside" / "tests" / "unit" / "unit_failure")
         tried += 1
