@@ -237,6 +237,17 @@ static double without(const log_sum *sum, double term, int64_t where)
     return sum->all + log1p(-exp(term - sum->all));
 }
 
+/* The size of the terms of raw score j, if they add as random ones do. Where a few terms outweigh the
+ * others it is near `magnitude`, else near magnitude / sqrt(qk_dim). */
+static double root_of_squares(const reference_problem *p, const reference_row *r, int64_t j)
+{
+    const double *k = r->k + j * p->qk_dim;
+    double squares = 0;
+    for (int64_t d = 0; d < p->qk_dim; d++)
+        squares += r->q[d] * k[d] * (r->q[d] * k[d]);
+    return fabs(p->scale) * sqrt(squares);
+}
+
 static double delta_of(const reference_row *r, const kit_row_tolerance *to, int64_t j)
 {
     return to->score[j] + 2 * U * (fabs(r->score[j]) + fabs(r->max)) + 8 * U;
@@ -322,8 +333,8 @@ void kit_tolerate(const kit_tolerance *how, const reference_problem *p, const re
             dw += (how->weight + sum_error) * w_high;
             /* One deviation: u M for the dot product; its products' errors average out too. */
             spread = U * (r->magnitude[j] + 4 * fabs(r->score[j]) + 4 * fabs(r->max) + 4) +
-                     how->product_scatter * r->magnitude[j] / sqrt((double)p->qk_dim) +
-                     how->weight_scatter + how->value;
+                     how->product_scatter * root_of_squares(p, r, j) + how->weight_scatter +
+                     how->value;
             if (how->step_q > 0) {
                 double scatter;
                 coarse(how, p, r, j, &scatter);
