@@ -156,14 +156,19 @@ static int is_served_type(uint32_t type)
     return type == HEED_F32 || type == HEED_F16 || type == HEED_BF16;
 }
 
+static int is_served_key(uint32_t type)
+{
+    return is_served_type(type) || heed_is_code(type);
+}
+
 /* What both attention kernels require. */
 static heed_status check_problem(const heed_problem *p, heed_error *why)
 {
     int all_bf16 = p->q_type == HEED_BF16 && p->k_type == HEED_BF16 && p->v_type == HEED_BF16;
-    if (!is_served_type(p->q_type) || !is_served_type(p->k_type) || !is_served_type(p->v_type) ||
+    if (!is_served_type(p->q_type) || !is_served_key(p->k_type) || !is_served_key(p->v_type) ||
         !is_served_type(p->out_type))
-        return heed_refuse(why, "serves f32, f16 and bf16 only");
-    if (p->accuracy == HEED_ACCURACY_EXACT || (p->accuracy == HEED_ACCURACY_BF16 && !all_bf16))
+        return heed_refuse(why, "serves f32, f16, bf16 and codes only");
+    if (p->accuracy != HEED_ACCURACY_SPLIT && !(p->accuracy == HEED_ACCURACY_BF16 && all_bf16))
         return heed_refuse(why, "accuracy must be %s: tile products of %s are not exact",
                            all_bf16 ? "bf16 or split" : "split", all_bf16 ? "weights" : "f32");
     if (p->qk_dim > 4096 || p->v_dim > 4096)
@@ -289,11 +294,11 @@ static const heed_attn_kernel tiles = {
     .prepare = AMX_NAME(prepare),
 };
 
-/* f32 and f16 values as two bf16 each, multiplied in three products. */
+/* f32 and f16 values as two bf16 each, multiplied in three products; codes by their f32 values. */
 static const heed_attn_kernel tiles_split = {
     .struct_size = sizeof tiles_split,
     .name = "tiles_split",
-    .features = FEATURES,
+    .features = FEATURES | HEED_HAS_QUANT,
     .supports = split_supports,
     .cost = amx_cost,
     .tiling = amx_tiling,

@@ -19,11 +19,11 @@ static void add_odd_v(const amx_run *x, int unit)
     const heed_tile *t = x->t;
     uint32_t odd = header_of(x, unit / AMX_BLOCK_UNITS)->odd_v[unit % AMX_BLOCK_UNITS];
     for (int key = 0; key < AMX_UNIT; key++) {
-        int64_t j = x->chunk + unit * AMX_UNIT + key, v_at;
+        int64_t j = x->chunk + unit * AMX_UNIT + key;
         int half = key % 16 / 4 * 8 + key / 16 * 4 + key % 4; /* the order of vi_pack */
         if (!(odd >> key & 1))
             continue;
-        v_at = heed_key_offset(&t->v, t->pages, x->p->page_len, t->v_page_stride, j);
+        const heed_key value = heed_find_key(x->p, t, 1, j);
         for (int i = 0; i < x->n_rows; i++) {
             amx_row row = x->row[i];
             uint16_t seen = j >= row.first && j < row.end;
@@ -41,7 +41,7 @@ static void add_odd_v(const amx_run *x, int unit)
                     weight += w;
             }
             for (uint32_t d = 0; d < x->p->v_dim; d++) {
-                float v = heed_load(x->p->v_type, t->v.data, v_at + d * t->v.dim_stride), *o;
+                float v = heed_load_key(&value, d), *o;
                 int column = (int)d % 8 / 4; /* of the two tiles, in the order of vi_interleave */
                 if ((heed_bf16_of_f32(v) & 0x7fff) < AMX_INF_BF16)
                     continue;

@@ -1,7 +1,8 @@
 /*
  * Packing for the tile unit: K transposed in words of two dims, V interleaved by key pairs, Q as it
- * is. Any type and strides; dims and keys that do not exist become zeros. Whole tiles of bf16 in
- * the usual layout take a shorter path, which gives up where a value is odd.
+ * is. Any type and strides; codes are decoded to f32 first; dims and keys that do not exist become
+ * zeros. Whole tiles of bf16 in the usual layout take a shorter path, which gives up where a value is
+ * odd.
  *
  * A product of 0 with an infinity would be NaN, so a NaN or infinity in V never enters a tile: it
  * is packed as 0 and its key is marked in the header; the kernel adds it to the rows that see it.
@@ -11,6 +12,8 @@
 
 #include "amx.h"
 #include "lanes.h"
+
+#include "../simd/vec/codes.h"
 
 #define AMX_ODD_BF16 ((127 + 50) << 7) /* 2^50: products of two smaller ones cannot overflow */
 #define AMX_INF_BF16 (255 << 7)
@@ -56,22 +59,34 @@ static inline void split_values(vf x, vi *high, vi *low)
     *low = vi_shr(rest, 16);
 }
 
-/* Dims [d, d + 32) of a row at data, of which n exist, as bf16 in one or two registers. */
-static inline void load_row(uint32_t type, const char *data, int64_t dim_stride, int64_t d, int n,
-                            int parts, vi out[2])
+static inline void split_row(vf first, vf second, vi out[2])
+{
+    vi high[2], low[2];
+    split_values(first, &high[0], &low[0]);
+    split_values(second, &high[1], &low[1]);
+    out[0] = vi_join(high[0], high[1]);
+    out[1] = vi_join(low[0], low[1]);
+}
+
+/* Dims [d, d + 32) of a row at data, of which n exist, as bf16 in one or two registers: two for
+ * codes, whose scales are the key's. */
+static inline void load_row(uint32_t type, const char *data, int64_t dim_stride,
+                            const code_key *scales, int64_t d, int n, int parts, vi out[2])
 {
     uint16_t part[2][32];
+    if (heed_is_code(type)) {
+        float x[32] = {0};
+        code_row(type, data, dim_stride, d, n, scales, x);
+        split_row(v_load(x), v_load(x + 16), out);
+        return;
+    }
     out[1] = vi_zero();
     if (type == HEED_BF16 && dim_stride == 1) {
         out[0] = n == 32 ? vi_load(data + d * 2) : vi_load_halves(data + d * 2, n);
         return;
     }
     if (dim_stride == 1 && parts == 2) {
-        vi high[2], low[2];
-        split_values(load_values(type, data, d, n), &high[0], &low[0]);
-        split_values(load_values(type, data, d + 16, n - 16), &high[1], &low[1]);
-        out[0] = vi_join(high[0], high[1]);
-        out[1] = vi_join(low[0], low[1]);
+        split_row(load_values(type, data, d, n), load_values(type, data, d + 16, n - 16), out);
         return;
     }
     memset(part, 0, sizeof part);
@@ -86,19 +101,19 @@ static inline void load_row(uint32_t type, const char *data, int64_t dim_stride,
     out[1] = vi_load(part[1]);
 }
 
-static inline const char *key_row(const heed_problem *p, const heed_tile *t, const heed_rows *rows,
-                                  uint32_t type, int64_t page_stride, int64_t j)
-{
-    int64_t at = heed_key_offset(rows, t->pages, p->page_len, page_stride, j);
-    return (const char *)rows->data + at * heed_dtype_bytes(type);
-}
+/* Where the keys of a block lie, or its values: NULL where there is none in the tile's range or it is
+ * not needed. Only codes have scales. */
+typedef struct amx_block_rows {
+    const char *row[AMX_BLOCK];
+    code_key scales[AMX_BLOCK];
+} amx_block_rows;
 
-/* As load_row, but gives zeros where data is NULL: there is no such key in the tile's range. */
-static inline void row_or_zero(uint32_t type, const char *data, int64_t dim_stride, int d, int n,
-                               int parts, vi out[2])
+/* As load_row of row i of the block, but gives zeros where there is none. */
+static inline void row_or_zero(uint32_t type, const amx_block_rows *rows, int i, int64_t dim_stride,
+                               int d, int n, int parts, vi out[2])
 {
-    if (data) {
-        load_row(type, data, dim_stride, d, n < 32 ? n : 32, parts, out);
+    if (rows->row[i]) {
+        load_row(type, rows->row[i], dim_stride, &rows->scales[i], d, n < 32 ? n : 32, parts, out);
     } else {
         out[0] = vi_zero();
         out[1] = vi_zero();
@@ -111,26 +126,33 @@ static inline int is_needed(const uint64_t *needed, int64_t n)
     return !needed || needed[n / 64] >> n % 64 & 1;
 }
 
-static inline void rows_of_block(const heed_problem *p, const heed_tile *t, const heed_rows *from,
-                                 uint32_t type, int64_t page_stride, int64_t start,
-                                 const uint64_t *needed, const char *row[AMX_BLOCK])
+static inline void rows_of_block(const heed_problem *p, const heed_tile *t, int is_v, int64_t start,
+                                 const uint64_t *needed, amx_block_rows *rows)
 {
+    const heed_rows *from = is_v ? &t->v : &t->k;
+    const uint32_t type = is_v ? p->v_type : p->k_type;
     int64_t first = start > t->k_first ? start : t->k_first, end = start + AMX_BLOCK, step;
     const char *at;
     if (end > t->k_end)
         end = t->k_end;
     if (first > start || end < start + AMX_BLOCK)
-        memset(row, 0, AMX_BLOCK * sizeof *row);
-    if (t->pages) {
-        for (int64_t j = first; j < end; j++)
-            row[j - start] =
-                is_needed(needed, j - start) ? key_row(p, t, from, type, page_stride, j) : NULL;
+        memset(rows->row, 0, sizeof rows->row);
+    if (t->pages || heed_is_code(type)) {
+        for (int64_t j = first; j < end; j++) {
+            rows->row[j - start] = NULL;
+            if (!is_needed(needed, j - start))
+                continue;
+            const heed_key key = heed_find_key(p, t, is_v, j);
+            rows->row[j - start] = key.row;
+            if (heed_is_code(type))
+                rows->scales[j - start] = code_key_of(key.quant, key.page, key.at);
+        }
         return;
     }
     step = from->row_stride * (int64_t)heed_dtype_bytes(type);
     at = (const char *)from->data + first * step;
     for (int64_t j = first; j < end; j++, at += step)
-        row[j - start] = is_needed(needed, j - start) ? at : NULL;
+        rows->row[j - start] = is_needed(needed, j - start) ? at : NULL;
 }
 
 /* Are all of keys [first, end), within one half of the block, in the tile's range and needed? */
@@ -237,8 +259,8 @@ static inline void pack_k(const heed_problem *p, const heed_tile *t, const amx_l
     amx_header *header = (amx_header *)packed;
     char *out = packed + AMX_HEADER_BYTES;
     const int64_t step_bytes = t->k.row_stride * (int64_t)heed_dtype_bytes(type);
-    const char *row[AMX_BLOCK];
-    int known = 0; /* row has been filled */
+    amx_block_rows rows;
+    int known = 0; /* rows has been filled */
     for (int g = 0; g < AMX_BLOCK / 16; g++) {
         if (!unit_is_used(t, start, g / 2)) {
             out += steps * parts * 1024;
@@ -253,13 +275,13 @@ static inline void pack_k(const heed_problem *p, const heed_tile *t, const amx_l
                               step_bytes, out))
                 continue;
             if (!known) {
-                rows_of_block(p, t, &t->k, type, t->k_page_stride, start, needed, row);
+                rows_of_block(p, t, 0, start, needed, &rows);
                 known = 1;
             }
-            if (whole && t->pages && !pack_k_tile(row + 16 * g, 64 * step, out))
+            if (whole && t->pages && !pack_k_tile(rows.row + 16 * g, 64 * step, out))
                 continue;
             for (int i = 0; i < 16; i++) {
-                row_or_zero(type, row[16 * g + i], dim_stride, 32 * step, n, parts, part);
+                row_or_zero(type, &rows, 16 * g + i, dim_stride, 32 * step, n, parts, part);
                 high[i] = part[0];
                 low[i] = part[1];
                 top = vi_max16(top, vi_and(part[0], magnitude));
@@ -290,7 +312,7 @@ static inline void pack_v(const heed_problem *p, const heed_tile *t, const amx_l
     const int usual = type == HEED_BF16 && dim_stride == 1 && parts == 1;
     amx_header *header = (amx_header *)packed;
     const int64_t step_bytes = t->v.row_stride * (int64_t)heed_dtype_bytes(type);
-    const char *row[AMX_BLOCK];
+    amx_block_rows rows;
     int known = 0;
     for (int unit = 0; unit < AMX_BLOCK_UNITS; unit++)
         for (int pair = 0; pair < pairs && unit_is_used(t, start, unit); pair++) {
@@ -305,16 +327,16 @@ static inline void pack_v(const heed_problem *p, const heed_tile *t, const amx_l
                               step_bytes, out))
                 continue;
             if (!known) {
-                rows_of_block(p, t, &t->v, type, t->v_page_stride, start, needed, row);
+                rows_of_block(p, t, 1, start, needed, &rows);
                 known = 1;
             }
-            if (whole && t->pages && !pack_v_tiles(row + unit * AMX_UNIT, 64 * pair, out))
+            if (whole && t->pages && !pack_v_tiles(rows.row + unit * AMX_UNIT, 64 * pair, out))
                 continue;
             for (int w = 0; w < 16; w++) {
                 int key = w / 4 * 4 + w % 2 * 2 + (w % 4 >= 2 ? 16 : 0); /* the order of vi_pack */
                 vi part[2][2], low, high, top;
                 for (int side = 0; side < 2; side++)
-                    row_or_zero(type, row[unit * AMX_UNIT + key + side], dim_stride, 32 * pair, n,
+                    row_or_zero(type, &rows, unit * AMX_UNIT + key + side, dim_stride, 32 * pair, n,
                                 parts, part[side]);
                 top = vi_max16(vi_and(part[0][0], magnitude), vi_and(part[1][0], magnitude));
                 if (vi_halves_from(top, AMX_INF_BF16))
@@ -394,8 +416,8 @@ static inline uint32_t pack_q(const heed_problem *p, const heed_tile *t, const a
             if (r < rows && usual && n >= 32)
                 row[0] = vi_load(data + 64 * step);
             else if (r < rows)
-                load_row(p->q_type, data, t->q.dim_stride, 32 * step, n < 32 ? n : 32, l->parts,
-                         row);
+                load_row(p->q_type, data, t->q.dim_stride, NULL, 32 * step, n < 32 ? n : 32,
+                         l->parts, row);
             top = vi_max16(top, vi_and(row[0], magnitude));
             vi_store(to, row[0]);
             if (l->parts == 2)

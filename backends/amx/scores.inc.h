@@ -142,11 +142,11 @@ static inline float exact_product(const heed_problem *p, const heed_tile *t, con
                                   int64_t j)
 {
     int64_t q_at = row->head * t->q.head_stride + row->q * t->q.row_stride;
-    int64_t k_at = heed_key_offset(&t->k, t->pages, p->page_len, t->k_page_stride, j);
+    const heed_key key = heed_find_key(p, t, 0, j);
     double sum = 0;
     for (uint32_t d = 0; d < p->qk_dim; d++)
         sum += (double)heed_load(p->q_type, t->q.data, q_at + d * t->q.dim_stride) *
-               heed_load(p->k_type, t->k.data, k_at + d * t->k.dim_stride);
+               heed_load_key(&key, d);
     return (float)sum;
 }
 

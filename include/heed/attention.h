@@ -117,9 +117,9 @@ enum {
     /** scale * q and the weights may be rounded to bf16 before the products, sums in f32; the same as
      * EXACT unless q, k and v are all bf16 */
     HEED_ACCURACY_BF16,
-    /** f32 and f16 products may be sums of three bf16 ones, each off by at most 2^-15 of its
-     * size. A score is then off by 2^-15 |scale| sum |q k|, and a weight's share in out by
-     * 2^-15 of it more */
+    /** f32 and f16 products, and those of the f32 numbers of codes, may be sums of three bf16 ones,
+     * each off by at most 2^-15 of its size. A score is then off by 2^-15 |scale| sum |q k|, and a
+     * weight's share in out by 2^-15 of it more */
     HEED_ACCURACY_SPLIT,
     /** with keys of codes, for integer dot products: scale * q may be rounded to int8 relative to
      * the greatest of each 32 elements (or of a row). Sums are exact, weights and values as with
