@@ -36,6 +36,12 @@ static const struct way {
     {"vast panels", "packed weights", 0, 0, vast, 0, 0, HEED_ERR_NOMEM},
     {"endless panels", "address space", 0, 0, endless / 64 * 64, 0, 0, HEED_ERR_NOMEM},
     {"endless panels in the trial", "panel", 1, 0, endless / 64 * 64, 0, 0, HEED_ERR_NOMEM},
+    /* of a linear layer's tiling */
+    {"no rows", "bad rows", 0, 0, 0, 0, 0, HEED_ERR_BACKEND},
+    {"no columns of a panel", "bad panel_cols", 0, 0, 0, 0, 0, HEED_ERR_BACKEND},
+    {"columns of half a panel", "bad cols", 0, 0, 0, 0, 0, HEED_ERR_BACKEND},
+    {"a panel of odd size", "bad panel_bytes", 0, 0, 0, 0, 0, HEED_ERR_BACKEND},
+    {"no rows in the trial", "bad rows", 1, 0, 0, 0, 0, HEED_ERR_UNSUPPORTED},
 };
 static const struct way *way;
 static int n_states; /* made and not destroyed */
@@ -99,6 +105,12 @@ static double linear_cost(const void *machine, const heed_linear_problem *proble
     return 0;
 }
 
+/* Is this member of a linear layer's tiling bad? NULL: any. */
+static int is_bad(const char *member)
+{
+    return strncmp(way->word, "bad ", 4) == 0 && (!member || strcmp(way->word + 4, member) == 0);
+}
+
 static heed_status linear_tiling(const void *machine, const heed_linear_problem *problem,
                                  heed_linear_tiling *out)
 {
@@ -107,6 +119,10 @@ static heed_status linear_tiling(const void *machine, const heed_linear_problem 
     out->cols = out->panel_cols = 16;
     out->panel_bytes = way->panel ? way->panel : 1024;
     out->scratch_bytes = way->scratch;
+    out->rows = is_bad("rows") ? 0 : out->rows;
+    out->cols = is_bad("cols") ? 24 : out->cols;
+    out->panel_cols = is_bad("panel_cols") ? 0 : out->panel_cols;
+    out->panel_bytes = is_bad("panel_bytes") ? 1000 : out->panel_bytes;
     return way->tiling;
 }
 
@@ -334,7 +350,7 @@ int main(void)
     table.backend.n_linear = 1;
     for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
         way = &ways[i];
-        if (!way->panel)
+        if (!way->panel && !is_bad(NULL))
             attention(&table.backend);
         if (!(way->in_trial && way->make)) /* no call in a linear layer's trial can return it */
             linear_layers(&table.backend);
