@@ -2,9 +2,9 @@
  * Encodes rows of numbers to rows of a cache; compiled once per instruction set (encode.h).
  *
  * Result     bit for bit what formats.h makes of them, in the default floating-point mode.
- * Work       blocks of the Q formats and rows that get scales of their own are worked on four at a
+ * Work       blocks of the Q formats and rows that get scales of their own are worked on eight at a
  *            time, so that what each has only one of (a scale, its inverse, its f16) is one
- *            operation for four. Where fewer are left the last one is done again.
+ *            operation for eight.
  * Edges      the last vector of a row lies at its end and repeats part of the one before: no byte
  *            beside the row is read or written. Rows shorter than a vector are refused, and core
  *            encodes them.
@@ -33,6 +33,8 @@ V_INLINE void append_ask(const char *in, int64_t ahead, int64_t bytes)
     for (int64_t i = 0; ahead && i < bytes; i += 64)
         V_PREFETCH_L1((const char *)((uintptr_t)in + (uintptr_t)(ahead + i)));
 }
+
+#include "ranges.inc.h"
 
 #include "blocks.inc.h"
 #include "iq4.inc.h"

@@ -1,16 +1,13 @@
-/* Blocks of Q8_0, Q4_0, Q4_1, Q5_0 and Q5_1, four at a time; part of append.c. */
+/* Blocks of Q8_0, Q4_0, Q4_1, Q5_0 and Q5_1, eight at a time; part of append.c. */
 
-/* BATCH: blocks whose factors are formed before their codes. 8 in place of 32 take 0.79 to 0.96 of the
- * time (once 1.01), 4 up to 1.2 of what 8 take, 16 0.93 to 1.09; by AVX2 8 in place of 32 0.87 to 1.01
- * (Intel Ice Lake). */
-enum { BATCH = 8, BLOCK = 32, BLOCK_VECTORS = BLOCK / LANES, HALF_VECTORS = 16 / LANES };
+enum { BLOCK = 32, BLOCK_VECTORS = BLOCK / LANES, HALF_VECTORS = 16 / LANES };
 
-/* The blocks of a call, row after row. append_next repeats the last one as often as needed. */
+/* The blocks of a call, row after row. */
 typedef struct append_walk {
     const char *in, *in_row;
     char *out, *out_row;
-    int64_t in_stride, out_stride, in_bytes, out_bytes; /* from row to row, from block to block */
-    int64_t n_blocks, column, columns;
+    int64_t in_stride, out_stride; /* from row to row */
+    int64_t left, column, columns;
 } append_walk;
 
 V_INLINE append_walk append_walk_of(uint32_t from, const heed_append_rows *a)
@@ -19,29 +16,47 @@ V_INLINE append_walk append_walk_of(uint32_t from, const heed_append_rows *a)
                      .out_row = a->to,
                      .in_stride = a->from_stride * append_size(from),
                      .out_stride = heed_offset_bytes(a->to_type, a->to_stride),
-                     .in_bytes = BLOCK * append_size(from),
-                     .out_bytes = heed_block_bytes(a->to_type),
-                     .n_blocks = a->n_rows * (a->dim / BLOCK),
+                     .left = a->n_rows * (a->dim / BLOCK),
                      .columns = a->dim / BLOCK};
     w.in = w.in_row;
     w.out = w.out_row;
     return w;
 }
 
-V_INLINE void append_next(append_walk *w, const char **in, char **out)
+/* Takes `n` blocks of a row, a constant. */
+V_INLINE void append_take(uint32_t from, uint32_t to, int n, append_walk *w, const char **in,
+                          char **out)
 {
-    *in = w->in;
-    *out = w->out;
-    if (w->n_blocks <= 1)
-        return;
-    w->n_blocks--;
-    w->in += w->in_bytes;
-    w->out += w->out_bytes;
-    if (++w->column == w->columns) {
+    V_UNROLL for (int i = 0; i < n; i++)
+    {
+        in[i] = w->in + i * BLOCK * append_size(from);
+        out[i] = w->out + i * heed_block_bytes(to);
+    }
+    w->in += n * BLOCK * append_size(from);
+    w->out += n * heed_block_bytes(to);
+    if ((w->column += n) == w->columns) {
         w->column = 0;
         w->in = w->in_row += w->in_stride;
         w->out = w->out_row += w->out_stride;
     }
+}
+
+/* Takes `most` blocks, a constant and a multiple of 4. Where fewer are left it names the first one as often
+ * as needed: encoding that again writes the same. */
+V_INLINE void append_next(uint32_t from, uint32_t to, int most, append_walk *w, const char **in,
+                          char **out)
+{
+    const int n = w->left < most ? (int)w->left : most;
+    int i = 0;
+    for (; w->columns % 4 == 0 && i < n; i += 4)
+        append_take(from, to, 4, w, in + i, out + i);
+    for (; i < n; i++)
+        append_take(from, to, 1, w, in + i, out + i);
+    for (; i < most; i++) {
+        in[i] = in[0];
+        out[i] = out[0];
+    }
+    w->left -= n;
 }
 
 /* Encodes a block by the function of formats.h. */
@@ -62,84 +77,56 @@ V_NOINLINE float append_first(uint32_t from, const char *in, float size)
     return size;
 }
 
-/* What four blocks are encoded with. A factor is a long chain of operations with two divisions in
- * it, codes are many short chains: so the factors of a batch are formed first, whose chains
- * overlap, and then its codes. */
-typedef struct append_factors {
-    float d[4], inverse[4], least[4];
-    uint16_t half[4], least_half[4]; /* of d and least */
-    uint32_t plain;                  /* bit i: block i is left to append_plain_block */
-} append_factors;
+/* Some blocks and what they are encoded with. */
+typedef struct append_group {
+    const char *in[BATCH];
+    char *out[BATCH];
+    float inverse[BATCH]; /* 1 / d */
+    float least[BATCH];
+    uint16_t half[BATCH], least_half[BATCH]; /* of d and least */
+    uint32_t plain;                          /* bit i: block i is left to append_plain_block */
+} append_group;
 
-V_INLINE void append_finish_factors(v4 d, uint32_t bad, append_factors *f)
+/* The number that d of Q4_0 and Q5_0 is made of: of greatest magnitude, and the first of such. */
+V_INLINE v8 append_extremes(uint32_t from, const char *const in[BATCH], const append_ranges *r)
 {
-    const v4 size = v4_abs(d);
-    f->plain =
-        bad | (15u & ~(m4_bits(m4_less(v4_set1(0x1p-120f), size)) &
-                       m4_bits(m4_less(size, v4_set1(0x1p120f))))); /* a NaN is not less, either */
-    v4_store(f->d, d);
-    v4_store(f->inverse, v4_div(v4_set1(1), d));
+    const v8 other = v8_sub(v8_zero(), r->least);
+    const v8 extreme = v8_select(m8_less(other, r->most), r->most, r->least);
+    const uint32_t both = m8_bits(m8_equal(other, r->most));
+    float e[BATCH], size[BATCH];
+    if (!both)
+        return extreme;
+    v8_store(e, extreme);
+    v8_store(size, r->most);
+    for (int i = 0; i < BATCH; i++)
+        if (both >> i & 1)
+            e[i] = append_first(from, in[i], size[i]);
+    return v8_load(e);
 }
 
-/* d of Q8_0 is the greatest magnitude / 127. Bits are compared, so that a NaN is the greatest. */
-V_INLINE void append_sizes(vf x[4][BLOCK_VECTORS], append_factors *f)
+/* Sets the factors of a group, d and least. */
+V_INLINE void append_factors(uint32_t from, uint32_t to, append_group *g)
 {
-    vf size[4];
-    V_UNROLL for (int i = 0; i < 4; i++)
-    {
-        vi most = v_bits(v_abs(x[i][0]));
-        V_UNROLL for (int k = 1; k < BLOCK_VECTORS; k++) most =
-            vi_max(most, v_bits(v_abs(x[i][k])));
-        size[i] = v_from_bits(most);
+    const append_ranges r = append_find_ranges(from, to == HEED_Q8_0, g->in, BLOCK);
+    v8 d;
+    if (to == HEED_Q8_0) {
+        d = v8_div(r.most, v8_set1(127));
+    } else if (to == HEED_Q4_0 || to == HEED_Q5_0) {
+        d = v8_div(append_extremes(from, g->in, &r), v8_set1(to == HEED_Q4_0 ? -8 : -16));
+    } else {
+        const uint32_t zeros = m8_bits(m8_equal(r.least, v8_zero()));
+        d = v8_div(v8_sub(r.most, r.least), v8_set1(to == HEED_Q5_1 ? 31 : 15));
+        v8_store(g->least, r.least);
+        for (int i = 0; zeros && i < BATCH; i++)
+            if (zeros >> i & 1) /* of two zeros the first is the least */
+                g->least[i] = append_first(from, g->in[i], 0);
+        v8_store_half(HEED_F16, g->least_half, v8_load(g->least));
     }
-    append_finish_factors(v4_div(v4_across(ACROSS_BITS, size), v4_set1(127)), 0, f);
-}
-
-/* d of the other formats, from the least and the greatest number. */
-V_INLINE void append_ranges(uint32_t from, uint32_t to, const char *const in[4],
-                            vf x[4][BLOCK_VECTORS], append_factors *f)
-{
-    const int has_least = to == HEED_Q4_1 || to == HEED_Q5_1;
-    vf low[4], high[4];
-    uint32_t bad = 0, special;
-    V_UNROLL for (int i = 0; i < 4; i++)
-    {
-        vm nan = m_unordered(x[i][0], x[i][1]);
-        low[i] = v_min(x[i][0], x[i][1]);
-        high[i] = v_max(x[i][0], x[i][1]);
-        V_UNROLL for (int k = 2; k < BLOCK_VECTORS; k += 2)
-        {
-            nan = m_or(nan, m_unordered(x[i][k], x[i][k + 1]));
-            low[i] = v_min(low[i], v_min(x[i][k], x[i][k + 1]));
-            high[i] = v_max(high[i], v_max(x[i][k], x[i][k + 1]));
-        }
-        bad |= (uint32_t)m_any(nan) << i;
-    }
-    const v4 least = v4_across(ACROSS_LEAST, low), most = v4_across(ACROSS_MOST, high);
-    if (has_least) {
-        /* of two zeros the first is the least */
-        special = m4_bits(m4_equal(least, v4_zero()));
-        v4_store(f->least, least);
-        for (int i = 0; special && i < 4; i++)
-            if (special >> i & 1)
-                f->least[i] = append_first(from, in[i], 0);
-        append_finish_factors(v4_div(v4_sub(most, least), v4_set1(to == HEED_Q5_1 ? 31 : 15)), bad,
-                              f);
-        return;
-    }
-    const v4 other = v4_sub(v4_zero(), least);
-    v4 extreme = v4_select(m4_less(other, most), most, least);
-    special = m4_bits(m4_equal(other, most)); /* two extremes: the first counts */
-    if (special) {
-        float e[4], size[4];
-        v4_store(e, extreme);
-        v4_store(size, most);
-        for (int i = 0; i < 4; i++)
-            if (special >> i & 1)
-                e[i] = append_first(from, in[i], size[i]);
-        extreme = v4_load(e);
-    }
-    append_finish_factors(v4_div(extreme, v4_set1(to == HEED_Q4_0 ? -8 : -16)), bad, f);
+    const v8 size = v8_abs(d);
+    const m8 above = m8_less(v8_set1(0x1p-120f), size), below = m8_less(size, v8_set1(0x1p120f));
+    g->plain = r.nans | (255u & ~(m8_bits(above) & m8_bits(below))); /* a NaN is not less, either */
+    v8_store(g->inverse, v8_div(v8_set1(1), d));
+    v8_store_half(HEED_F16, g->half, d);
 }
 
 /* The codes of a block as int32. Fractions are cut off; Q8_0 rounds halves away from zero. */
@@ -161,80 +148,75 @@ V_INLINE void append_codes(uint32_t to, const vf x[BLOCK_VECTORS], const float *
     }
 }
 
-V_INLINE void append_place(uint32_t to, vi c[BLOCK_VECTORS], char *at)
-{
-    if (to == HEED_Q8_0) {
-        bytes_store(at, bytes_of(c));
-        bytes_store(at + 16, bytes_of(c + HALF_VECTORS));
-        return;
-    }
-    if (to == HEED_Q5_0 || to == HEED_Q5_1) {
-        uint32_t high = 0;
-        V_UNROLL for (int k = 0; k < BLOCK_VECTORS; k++)
-        {
-            high |= m_bits(m_negative(v_from_bits(vi_shl(c[k], 27)))) << k * LANES;
-            c[k] = vi_and(c[k], vi_set1(15));
-        }
-        memcpy(at, &high, 4);
-        at += 4;
-    }
-    V_UNROLL for (int k = 0; k < HALF_VECTORS; k++) c[k] =
-        vi_or(c[k], vi_shl(c[k + HALF_VECTORS], 4));
-    bytes_store(at, bytes_of(c));
-}
-
 V_INLINE void append_load_block(uint32_t from, const char *in, vf x[BLOCK_VECTORS])
 {
     V_UNROLL for (int k = 0; k < BLOCK_VECTORS; k++) x[k] = append_load(from, in, k * LANES);
 }
 
-V_INLINE void append_four_factors(uint32_t from, uint32_t to, const char *const in[4],
-                                  append_factors *f)
-{
-    vf x[4][BLOCK_VECTORS];
-    V_UNROLL for (int i = 0; i < 4; i++) append_load_block(from, in[i], x[i]);
-    if (to == HEED_Q8_0)
-        append_sizes(x, f);
-    else
-        append_ranges(from, to, in, x, f);
-    v4_store_halves(f->half, v4_load(f->d));
-    if (to == HEED_Q4_1 || to == HEED_Q5_1)
-        v4_store_halves(f->least_half, v4_load(f->least));
-}
-
-/* Encodes block i of four. */
-V_INLINE void append_block(uint32_t from, uint32_t to, const char *in, char *out,
-                           const append_factors *f, int i)
+/* Writes all of a block but the bytes of its codes, and leaves these, of two elements each but for Q8_0, in
+ * the first vectors of c. Returns their place. */
+V_INLINE char *append_block(uint32_t from, uint32_t to, const append_group *g, int i,
+                            vi c[BLOCK_VECTORS])
 {
     const int has_least = to == HEED_Q4_1 || to == HEED_Q5_1;
+    const int has_fifths = to == HEED_Q5_0 || to == HEED_Q5_1;
+    char *at = g->out[i] + (has_least ? 4 : 2);
+    uint32_t fifths = 0;
     vf x[BLOCK_VECTORS];
-    vi c[BLOCK_VECTORS];
-    append_load_block(from, in, x);
-    append_codes(to, x, &f->inverse[i], &f->least[i], c);
-    memcpy(out, &f->half[i], 2);
+    append_load_block(from, g->in[i], x);
+    append_codes(to, x, &g->inverse[i], &g->least[i], c);
+    memcpy(g->out[i], &g->half[i], 2);
     if (has_least)
-        memcpy(out + 2, &f->least_half[i], 2);
-    append_place(to, c, out + (has_least ? 4 : 2));
+        memcpy(g->out[i] + 2, &g->least_half[i], 2);
+    if (has_fifths) {
+        V_UNROLL for (int k = 0; k < BLOCK_VECTORS; k++) fifths |= m_bits(m_fifth(c[k]))
+                                                                   << k * LANES;
+        memcpy(at, &fifths, 4);
+        at += 4;
+    }
+    V_UNROLL for (int k = 0; to != HEED_Q8_0 && k < HALF_VECTORS; k++)
+    {
+        const vi first = has_fifths ? vi_and(c[k], vi_set1(0x0f)) : c[k];
+        const vi second = vi_shl(c[k + HALF_VECTORS], 4);
+        c[k] = vi_or(first, has_fifths ? vi_and(second, vi_set1(0xf0)) : second);
+    }
+    return at;
 }
 
+/* Encodes the blocks of a group. */
+V_INLINE void append_finish(uint32_t from, uint32_t to, int64_t ahead, const append_group *g)
+{
+    const int vectors = to == HEED_Q8_0 ? BLOCK_VECTORS : HALF_VECTORS;
+    const int blocks = BLOCKS_AT_ONCE(vectors);
+    for (int i = 0; i < BATCH; i += blocks) {
+        char *at[4];
+        vi c[4 + BLOCK_VECTORS];
+        V_UNROLL for (int n = 0; n < blocks; n++)
+        {
+            append_ask(g->in[i + n], ahead, BLOCK * append_size(from));
+            at[n] = append_block(from, to, g, i + n, c + n * vectors);
+        }
+        blocks_store(at, c, vectors, to == HEED_Q8_0);
+    }
+    for (int i = 0; g->plain && i < BATCH; i++)
+        if (g->plain >> i & 1)
+            append_plain_block(from, to, g->in[i], g->out[i]);
+}
+
+/* Factors are a long chain of operations with two divisions in it, codes are many short chains: so those
+ * of the next group are formed before the codes of this one. */
 V_INLINE void append_blocks(uint32_t from, uint32_t to, const heed_append_rows *a)
 {
+    const int64_t ahead = a->next * append_size(from);
     append_walk w = append_walk_of(from, a);
-    for (int64_t left = w.n_blocks; left > 0; left -= BATCH) {
-        const int n = left < BATCH ? (int)left : BATCH;
-        const char *in[BATCH];
-        char *out[BATCH];
-        append_factors f[BATCH / 4];
-        for (int i = 0; i < (n + 3) / 4 * 4; i++)
-            append_next(&w, &in[i], &out[i]);
-        for (int i = 0; i < n; i += 4)
-            append_four_factors(from, to, in + i, &f[i / 4]);
-        for (int i = 0; i < n; i++) {
-            append_ask(in[i], a->next * append_size(from), BLOCK * append_size(from));
-            append_block(from, to, in[i], out[i], &f[i / 4], i % 4);
+    append_group groups[2];
+    for (int64_t n = 0, last = (w.left + BATCH - 1) / BATCH; n <= last; n++) {
+        append_group *next = &groups[n % 2], *g = &groups[(n + 1) % 2];
+        if (n < last) {
+            append_next(from, to, BATCH, &w, next->in, next->out);
+            append_factors(from, to, next);
         }
-        for (int i = 0; i < n; i++)
-            if (f[i / 4].plain >> i % 4 & 1)
-                append_plain_block(from, to, in[i], out[i]);
+        if (n > 0)
+            append_finish(from, to, ahead, g);
     }
 }

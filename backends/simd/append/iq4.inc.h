@@ -124,11 +124,10 @@ V_INLINE void append_iq4(uint32_t from, uint32_t to, const heed_append_rows *a)
 {
     (void)to;
     append_walk w = append_walk_of(from, a);
-    for (int64_t left = w.n_blocks; left > 0; left -= LANES) {
+    while (w.left > 0) {
         const char *in[LANES];
         char *out[LANES];
-        for (int l = 0; l < LANES; l++)
-            append_next(&w, &in[l], &out[l]);
+        append_next(from, HEED_IQ4_NL, LANES, &w, in, out);
         for (int l = 0; l < LANES; l++)
             append_ask(in[l], a->next * append_size(from), BLOCK * append_size(from));
         append_iq4_blocks(from, in, out);

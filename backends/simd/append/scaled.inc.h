@@ -139,115 +139,27 @@ V_INLINE void append_row(uint32_t from, uint32_t to, int tame, const char *in, c
     }
 }
 
-/* The greatest of the 16-bit integers in each of four vectors. */
-V_INLINE void append_greatest_halves(const vi two[4], uint32_t greatest[4])
-{
-    vf x[4];
-    float bits[4];
-    V_UNROLL for (int i = 0; i < 4; i++) x[i] =
-        v_from_bits(vi_max(vi_shr(two[i], 16), vi_and(two[i], vi_set1(0xffff))));
-    v4_store(bits, v4_across(ACROSS_BITS, x));
-    for (int i = 0; i < 4; i++)
-        greatest[i] = heed_bits_of_f32(bits[i]);
-}
-
-/* As append_row_ranges, of rows of 16 bits, for f16 and bf16 alike. Numbers are compared as integers, two
- * to a lane, after all bits of those below 0 and the sign of the others have been flipped, which puts them
- * in order. A NaN is then the greatest or the least. */
-V_INLINE void append_half_ranges(uint32_t from, uint32_t to, const char *const in[4], int64_t dim,
-                                 float least[4], float most[4])
-{
-    const int by_size = to == HEED_I8 || to == HEED_F8_E4M3;
-    vi low[4], high[4];
-    uint32_t lowest[4] = {0}, highest[4];
-    V_UNROLL for (int i = 0; i < 4; i++) low[i] = high[i] = vi_zero();
-    for (int64_t d = 0; d < dim; d += 2 * LANES) {
-        const int64_t at = d + 2 * LANES > dim ? dim - 2 * LANES : d;
-        V_UNROLL for (int i = 0; i < 4; i++)
-        {
-            const vi x = vi_load(in[i] + 2 * at);
-            if (by_size) {
-                high[i] = vi_max_words(high[i], vi_or(x, vi_set1((int)0x80008000)));
-            } else {
-                const vi flip = vi_or(vi_signs_of_words(x), vi_set1((int)0x80008000));
-                high[i] = vi_max_words(high[i], vi_xor(x, flip));
-                low[i] = vi_max_words(low[i], vi_xor(x, vi_xor(flip, vi_set1(-1))));
-            }
-        }
-    }
-    append_greatest_halves(high, highest);
-    if (!by_size)
-        append_greatest_halves(low, lowest);
-    for (int i = 0; i < 4; i++) {
-        const uint32_t top = highest[i], bottom = lowest[i] ^ 0xffff;
-        const uint16_t half[] = {(uint16_t)(top ^ (top & 0x8000 ? 0x8000 : 0xffff)),
-                                 (uint16_t)(bottom ^ (bottom & 0x8000 ? 0x8000 : 0xffff))};
-        most[i] = heed_load(from, half, 0);
-        least[i] = by_size ? 0 - most[i] : heed_load(from, half, 1);
-        if (!(least[i] <= most[i]))
-            least[i] = most[i] = heed_f32_of_bits(0x7fc00000u);
-    }
-}
-
-/* The least and the greatest number of each of four rows; for I8 and F8_E4M3 the greatest magnitude
- * (most) and its negative (least). */
-V_INLINE void append_row_ranges(uint32_t from, uint32_t to, const char *const in[4], int64_t dim,
-                                float least[4], float most[4])
-{
-    const int by_size = to == HEED_I8 || to == HEED_F8_E4M3;
-    vf low[4], high[4];
-    vm nan[4];
-    if (from != HEED_F32 && dim >= 2 * LANES) {
-        append_half_ranges(from, to, in, dim, least, most);
-        return;
-    }
-    V_UNROLL for (int i = 0; i < 4; i++)
-    {
-        low[i] = append_load(from, in[i], 0);
-        high[i] = by_size ? v_abs(low[i]) : low[i];
-        nan[i] = m_nan(low[i]);
-    }
-    for (int64_t d = LANES; d < dim; d += LANES) {
-        const int64_t at = d + LANES > dim ? dim - LANES : d;
-        V_UNROLL for (int i = 0; i < 4; i++)
-        {
-            const vf x = append_load(from, in[i], at);
-            if (by_size) { /* as bits: a NaN is the greatest */
-                high[i] = v_from_bits(vi_max(v_bits(high[i]), v_bits(v_abs(x))));
-            } else {
-                low[i] = v_min(low[i], x);
-                high[i] = v_max(high[i], x);
-                nan[i] = m_or(nan[i], m_nan(x));
-            }
-        }
-    }
-    v4_store(most, v4_across(by_size ? ACROSS_BITS : ACROSS_MOST, high));
-    if (by_size)
-        v4_store(least, v4_sub(v4_zero(), v4_load(most)));
-    else
-        v4_store(least, v4_across(ACROSS_LEAST, low));
-    for (int i = 0; i < 4 && !by_size; i++)
-        if (m_any(nan[i]))
-            least[i] = most[i] = heed_f32_of_bits(0x7fc00000u);
-}
-
-/* heed_scale_of_range of four rows. */
-V_INLINE void append_scales(uint32_t to, const float least[4], const float most[4], float scale[4],
-                            float zero[4])
+/* heed_fresh_scale of rows. */
+V_INLINE void append_scales(uint32_t from, uint32_t to, const char *const in[BATCH], int64_t dim,
+                            float scale[BATCH], float zero[BATCH])
 {
     const int by_size = to == HEED_I8 || to == HEED_F8_E4M3;
     const float steps = to == HEED_I8 ? 127 : to == HEED_F8_E4M3 ? 448 : to == HEED_U8 ? 255 : 15;
-    const v4 low = v4_load(least), high = v4_load(most);
-    const v4 s = v4_div(by_size ? high : v4_sub(high, low), v4_set1(steps));
-    v4_store(scale, s);
-    v4_store(zero, by_size ? v4_zero() : v4_div(v4_sub(v4_zero(), low), s));
-    if (m4_bits(m4_less(v4_zero(), s)) == 15 && m4_bits(m4_less(s, v4_set1(INFINITY))) == 15)
+    const append_ranges r = append_find_ranges(from, by_size, in, dim);
+    const v8 s = v8_div(by_size ? r.most : v8_sub(r.most, r.least), v8_set1(steps));
+    float least[BATCH], most[BATCH];
+    v8_store(scale, s);
+    v8_store(zero, by_size ? v8_zero() : v8_div(v8_sub(v8_zero(), r.least), s));
+    if (!r.nans && m8_bits(m8_less(v8_zero(), s)) == 255 &&
+        m8_bits(m8_less(s, v8_set1(INFINITY))) == 255)
         return;
-    for (int i = 0; i < 4; i++)
-        heed_scale_of_range(to, least[i], most[i], &scale[i], &zero[i]);
+    v8_store(least, r.least);
+    v8_store(most, r.most);
+    for (int i = 0; i < BATCH; i++)
+        heed_scale_of_range(to, r.nans >> i & 1 ? NAN : least[i], most[i], &scale[i], &zero[i]);
 }
 
-/* Encodes rows by fresh scales. As with blocks, those of a batch are found first. */
+/* Encodes rows by fresh scales; those of a batch are found first. */
 V_INLINE void append_fresh(uint32_t from, uint32_t to, const heed_append_rows *a)
 {
     const int64_t in_stride = a->from_stride * append_size(from);
@@ -256,13 +168,9 @@ V_INLINE void append_fresh(uint32_t from, uint32_t to, const heed_append_rows *a
         const int n = a->n_rows - first < BATCH ? (int)(a->n_rows - first) : BATCH;
         const char *in[BATCH];
         float scale[BATCH], zero[BATCH];
-        for (int i = 0; i < (n + 3) / 4 * 4; i++)
+        for (int i = 0; i < BATCH; i++)
             in[i] = (const char *)a->from + (first + (i < n ? i : n - 1)) * in_stride;
-        for (int i = 0; i < n; i += 4) {
-            float least[4], most[4];
-            append_row_ranges(from, to, in + i, a->dim, least, most);
-            append_scales(to, least, most, scale + i, zero + i);
-        }
+        append_scales(from, to, in, a->dim, scale, zero);
         for (int i = 0; i < n; i++) {
             const int64_t at = (first + i) * a->scale_stride;
             const float by[] = {scale[i], zero[i]};

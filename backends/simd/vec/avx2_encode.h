@@ -16,15 +16,9 @@ V_INLINE int m_any(vm m)
 {
     return _mm256_movemask_ps(m) != 0;
 }
-/* Packing to words takes the lower halves of both vectors before the upper ones; the permutation
- * puts the words in order. */
-V_INLINE v_bytes bytes_of(const vi c[2])
+V_INLINE vm m_fifth(vi c)
 {
-    const __m256i low = _mm256_set1_epi32(255);
-    const __m256i words =
-        _mm256_packus_epi32(_mm256_and_si256(c[0], low), _mm256_and_si256(c[1], low));
-    const __m256i x = _mm256_permute4x64_epi64(words, 0xd8);
-    return _mm_packus_epi16(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+    return v_from_bits(vi_shl(c, 27));
 }
 V_INLINE v_bytes bytes_held(const vi c[2], int is_signed)
 {
@@ -41,12 +35,23 @@ V_INLINE void many_store(void *p, vi a)
 {
     _mm256_storeu_si256(p, a);
 }
+#define BLOCKS_AT_ONCE(vectors) (4 / (vectors)) /* packing as many at a time costs less */
+V_INLINE void blocks_store(char *const at[], const vi c[4], int vectors, int is_signed)
+{
+    const vi a = many_held(c, is_signed);
+    if (vectors == 4) {
+        many_store(at[0], a);
+    } else {
+        bytes_store(at[0], _mm256_castsi256_si128(a));
+        bytes_store(at[1], _mm256_extracti128_si256(a, 1));
+    }
+}
 V_INLINE void many_store_pairs(void *p, vi a)
 {
     const __m256i pairs = pairs_of(a), x = _mm256_packus_epi16(pairs, pairs);
     _mm_storeu_si128(p, _mm256_castsi256_si128(_mm256_permute4x64_epi64(x, 0x08)));
 }
-V_INLINE v4 v4_across(int how, const vf r[4])
+V_INLINE v8 v8_across(int how, const vf r[8])
 {
     return across_eights(how, r);
 }

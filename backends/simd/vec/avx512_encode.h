@@ -16,9 +16,9 @@ V_INLINE int m_any(vm m)
 {
     return m != 0;
 }
-V_INLINE v_bytes bytes_of(const vi c[1])
+V_INLINE vm m_fifth(vi c)
 {
-    return _mm512_cvtepi32_epi8(c[0]);
+    return _mm512_test_epi32_mask(c, vi_set1(16));
 }
 V_INLINE v_bytes bytes_held(const vi c[1], int is_signed)
 {
@@ -35,14 +35,21 @@ V_INLINE void many_store(void *p, vi a)
 {
     _mm512_storeu_si512(p, a);
 }
+#define BLOCKS_AT_ONCE(vectors) 1
+V_INLINE void blocks_store(char *const at[], const vi *c, int vectors, int is_signed)
+{
+    (void)is_signed;
+    V_UNROLL for (int i = 0; i < vectors; i++)
+        bytes_store(at[0] + 16 * i, _mm512_cvtepi32_epi8(c[i]));
+}
 V_INLINE void many_store_pairs(void *p, vi a)
 {
     _mm256_storeu_si256(p, _mm512_cvtepi16_epi8(pairs_of(a)));
 }
-V_INLINE v4 v4_across(int how, const vf r[4])
+V_INLINE v8 v8_across(int how, const vf r[8])
 {
-    v8 h[4];
-    V_UNROLL for (int i = 0; i < 4; i++) h[i] =
+    v8 h[8];
+    V_UNROLL for (int i = 0; i < 8; i++) h[i] =
         across_pick(how, _mm512_castps512_ps256(r[i]), _mm512_extractf32x8_ps(r[i], 1));
     return across_eights(how, h);
 }
