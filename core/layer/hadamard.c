@@ -17,18 +17,51 @@ heed_status heed_hadamard_check_group(const char *name, uint32_t group, const ch
     return HEED_OK;
 }
 
+/* a + b and a - b of n elements each, a multiple of 4; by copies, so that a compiler sees four that it may
+ * take together. */
+static void add_and_subtract(float *a, float *b, size_t n)
+{
+    for (size_t j = 0; j < n; j += 4) {
+        float x[4], y[4], sum[4], difference[4];
+        memcpy(x, a + j, sizeof x);
+        memcpy(y, b + j, sizeof y);
+        for (int k = 0; k < 4; k++) {
+            sum[k] = x[k] + y[k];
+            difference[k] = x[k] - y[k];
+        }
+        memcpy(a + j, sum, sizeof sum);
+        memcpy(b + j, difference, sizeof difference);
+    }
+}
+
+/* The factors of the matrix for elements 1 and 2 apart. */
+static void first_factors(float *x, size_t group)
+{
+    for (size_t i = 0; i < group; i += 4) {
+        const float a = x[i] + x[i + 1], b = x[i] - x[i + 1];
+        const float c = x[i + 2] + x[i + 3], d = x[i + 2] - x[i + 3];
+        x[i] = a + c;
+        x[i + 1] = b + d;
+        x[i + 2] = a - c;
+        x[i + 3] = b - d;
+    }
+}
+
 /* Sums and differences of elements h apart, h = 1, 2, 4, ...: the factors of the matrix. */
 void heed_hadamard_groups(float *x, int64_t n, uint32_t group)
 {
     const float factor = (float)(1 / sqrt((double)group));
     for (float *g = x; g < x + n; g += group) {
-        for (uint32_t h = 1; h < group; h *= 2)
-            for (uint32_t i = 0; i < group; i += 2 * h)
-                for (uint32_t j = i; j < i + h; j++) {
-                    const float a = g[j], b = g[j + h];
-                    g[j] = a + b;
-                    g[j + h] = a - b;
-                }
+        if (group == 2) {
+            const float a = g[0], b = g[1];
+            g[0] = a + b;
+            g[1] = a - b;
+        } else if (group > 2) {
+            first_factors(g, group);
+        }
+        for (size_t h = 4; h < group; h *= 2)
+            for (size_t i = 0; i < group; i += 2 * h)
+                add_and_subtract(g + i, g + i + h, h);
         for (uint32_t i = 0; i < group; i++)
             g[i] *= factor;
     }

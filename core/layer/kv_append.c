@@ -343,19 +343,44 @@ static int encode_heads(const side *s, uint32_t n_heads, uint32_t type, const vo
     return 1;
 }
 
+/* Has the side's encoder write rows that it can read where they are. */
+static int encode_in_place(const side *s, uint32_t n_heads, int64_t from, int64_t to, int64_t at)
+{
+    const int64_t *stride = s->from->stride;
+    return !s->hadamard && stride[3] == 1 && s->from_type != s->to_type &&
+           encode_heads(s, n_heads, s->from_type,
+                        (const char *)s->from->data + from * heed_dtype_bytes(s->from_type),
+                        stride[1], to, at);
+}
+
+/* The same of rows that have to be transformed or brought together before, as f32. Rows that were as
+ * well written before may be written again. */
+static int encode_copies(const side *s, uint32_t n_heads, int64_t from, int64_t to, int64_t at)
+{
+    float x[CHUNK];
+    const int64_t most = CHUNK / s->dim;
+    if (most == 0 || s->to_type == HEED_F32 || !(s->hadamard || heed_is_code(s->to_type)))
+        return 0;
+    for (int64_t h = 0, n; h < n_heads; h += n) {
+        n = n_heads - h < most ? n_heads - h : most;
+        for (int64_t i = 0; i < n; i++)
+            read_chunk(s, from + (h + i) * s->from->stride[1], 0, x + i * s->dim);
+        if (!encode_heads(s, (uint32_t)n, HEED_F32, x, s->dim, to + (h ? h * s->to->stride[1] : 0),
+                          at + (h && s->quant.scale ? h * s->quant.stride[1] : 0)))
+            return 0;
+    }
+    return 1;
+}
+
 /* Appends all heads' rows of one key: from element `from` on to element `to` on, with
  * the scales at `at`. */
 static void append_heads(const side *s, uint32_t n_heads, int64_t from, int64_t to, int64_t at)
 {
-    const int64_t *stride = s->from->stride;
-    if (s->encoder && !s->hadamard && stride[3] == 1 && s->to->stride[3] == 1 &&
-        s->from_type != s->to_type &&
-        encode_heads(s, n_heads, s->from_type,
-                     (const char *)s->from->data + from * heed_dtype_bytes(s->from_type), stride[1],
-                     to, at))
+    if (s->encoder && s->to->stride[3] == 1 &&
+        (encode_in_place(s, n_heads, from, to, at) || encode_copies(s, n_heads, from, to, at)))
         return;
     for (uint32_t h = 0; h < n_heads; h++)
-        append_head(s, from + h * stride[1], to + h * s->to->stride[1],
+        append_head(s, from + h * s->from->stride[1], to + h * s->to->stride[1],
                     at + (s->quant.scale ? h * s->quant.stride[1] : 0));
 }
 

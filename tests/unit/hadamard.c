@@ -1,5 +1,5 @@
 /* heed_hadamard agrees with its matrix in f64, is its own inverse, keeps the length of a group,
- * works in place and with any strides, and refuses mistakes. */
+ * works in place and with any strides, is what appending with it does, and refuses mistakes. */
 #include "unit.h"
 
 #include <heed/formats.h>
@@ -124,6 +124,54 @@ static void check_strides(void)
         CHECK(y[i] == 0xa5a5, "element %d beside the view was written", i);
 }
 
+/* Appending with the transform is appending what it makes of the rows, of more heads too than are brought
+ * together at once. */
+static void check_append(uint32_t type, uint32_t dim, uint32_t group)
+{
+    enum { MOST = 3 * MOST_DIM };
+    static float x[MOST], y[MOST], scale[2][HEADS], zero[2][HEADS];
+    static unsigned char cache[2][MOST * 4];
+    uint64_t state = dim + group;
+    const int has_zero = type != HEED_F8_E4M3;
+    const heed_quant_out quant[] = {{scale[0], has_zero ? zero[0] : NULL, {HEADS, 1, 1, 0}, 0, 0},
+                                    {scale[1], has_zero ? zero[1] : NULL, {HEADS, 1, 1, 0}, 0, 0}};
+    const int takes = heed_takes_scale(type);
+    heed_kv_append_args args = {.struct_size = sizeof args,
+                                .batch = 1,
+                                .len = 1,
+                                .capacity = 1,
+                                .kv_heads = HEADS,
+                                .qk_dim = dim,
+                                .k_type = HEED_F32,
+                                .v_type = HEED_F32,
+                                .k_cache_type = type,
+                                .v_cache_type = type,
+                                .k = {x, {HEADS * (int64_t)dim, dim, dim, 1}},
+                                .k_cache = {cache[0], {HEADS * (int64_t)dim, dim, dim, 1}},
+                                .hadamard = group};
+    heed_hadamard_args transform = call_of(x, y, HEED_F32, dim, group);
+    transform.batch = 1;
+    transform.len = 1;
+    transform.x.stride[1] = transform.y.stride[1] = dim;
+    for (uint32_t i = 0; i < HEADS * dim; i++)
+        x[i] = unit_number(&state);
+    memset(cache, 0, sizeof cache);
+    args.k_quant = takes ? quant[0] : args.k_quant;
+    args.options = HEED_APPEND_HADAMARD_K | (takes ? HEED_APPEND_FRESH_SCALES : 0);
+    CHECK_OK(heed_kv_append(&args));
+    CHECK_OK(heed_hadamard(&transform));
+    args.k.data = y;
+    args.k_cache.data = cache[1];
+    args.k_quant = takes ? quant[1] : args.k_quant;
+    args.options &= ~(uint64_t)HEED_APPEND_HADAMARD_K;
+    args.hadamard = 0;
+    CHECK_OK(heed_kv_append(&args));
+    CHECK(memcmp(cache[0], cache[1], sizeof cache[0]) == 0, "%s, dim %u, group %u: other codes",
+          heed_dtype_name(type), dim, group);
+    CHECK(!takes || memcmp(scale[0], scale[1], sizeof scale[0]) == 0,
+          "%s, dim %u, group %u: other scales", heed_dtype_name(type), dim, group);
+}
+
 static void check_errors(void)
 {
     static float x[BATCH * HEADS * LEN * 64], y[BATCH * HEADS * LEN * 64];
@@ -191,6 +239,11 @@ int main(void)
     check_matrix(HEED_F32, 4096, 4096);
     check_matrix(HEED_F32, 4096 + 64, 64);
     check_strides();
+    for (uint32_t type = HEED_F16; type <= HEED_IQ4_NL; type++) {
+        check_append(type, 64, 32);
+        check_append(type, 2048, 128);
+        check_append(type, 4096, 4096);
+    }
     check_errors();
     return checks_end();
 }
