@@ -123,28 +123,51 @@ static int64_t position_of(const heed_rotary_args *a, int64_t b, int64_t i)
                         : (a->offsets ? a->offsets[b] : 0) + i;
 }
 
+/* Moves the elements of pairs [first, first + n) of one head's row to f32 or back: of HEED_ROTARY_HALF the
+ * first of all pairs and then the second of all, else pair after pair. */
+static void read_pairs(const heed_rotary_args *a, int64_t from, int64_t first, int64_t n, float *z)
+{
+    const int64_t step = a->x.stride[3], half = a->rotary.style == HEED_ROTARY_HALF;
+    const int64_t count = half ? n : 2 * n, other = a->rotary.dims / 2;
+    from += (half ? first : 2 * first) * step;
+    heed_convert(&(heed_elements){a->x_type, a->x.data, from, step}, HEED_F32, z, 0, 1, count);
+    if (half)
+        heed_convert(&(heed_elements){a->x_type, a->x.data, from + other * step, step}, HEED_F32, z,
+                     n, 1, count);
+}
+
+static void write_pairs(const heed_rotary_args *a, const float *z, int64_t to, int64_t first,
+                        int64_t n)
+{
+    const int64_t step = a->y.stride[3], half = a->rotary.style == HEED_ROTARY_HALF;
+    const int64_t count = half ? n : 2 * n, other = a->rotary.dims / 2;
+    to += (half ? first : 2 * first) * step;
+    heed_convert(&(heed_elements){HEED_F32, z, 0, 1}, a->y_type, a->y.data, to, step, count);
+    if (half)
+        heed_convert(&(heed_elements){HEED_F32, z, n, 1}, a->y_type, a->y.data, to + other * step,
+                     step, count);
+}
+
+static inline void turn_pair(float *x, float *y, float cosine, float sine)
+{
+    const float turned = *x * cosine - *y * sine;
+    *y = *y * cosine + *x * sine;
+    *x = turned;
+}
+
 /* Turns pairs [first, first + n) of one head's row. */
 static void turn_pairs(const heed_rotary_args *a, int64_t from, int64_t to, int64_t first,
                        int64_t n, const turn *t)
 {
-    const int half = a->rotary.style == HEED_ROTARY_HALF;
-    const int64_t step = half ? 1 : 2, other = half ? a->rotary.dims / 2 : 1;
-    float x[PAIRS], y[PAIRS];
-    const int64_t first_dim = first * step, x_step = a->x.stride[3], y_step = a->y.stride[3];
-    const int64_t first_y = first_dim + other;
-    heed_convert(&(heed_elements){a->x_type, a->x.data, from + first_dim * x_step, step * x_step},
-                 HEED_F32, x, 0, 1, n);
-    heed_convert(&(heed_elements){a->x_type, a->x.data, from + first_y * x_step, step * x_step},
-                 HEED_F32, y, 0, 1, n);
-    for (int64_t i = 0; i < n; i++) {
-        float turned = x[i] * t->cosine[i] - y[i] * t->sine[i];
-        y[i] = y[i] * t->cosine[i] + x[i] * t->sine[i];
-        x[i] = turned;
-    }
-    heed_convert(&(heed_elements){HEED_F32, x, 0, 1}, a->y_type, a->y.data, to + first_dim * y_step,
-                 step * y_step, n);
-    heed_convert(&(heed_elements){HEED_F32, y, 0, 1}, a->y_type, a->y.data, to + first_y * y_step,
-                 step * y_step, n);
+    float z[2 * PAIRS];
+    read_pairs(a, from, first, n, z);
+    if (a->rotary.style == HEED_ROTARY_HALF)
+        for (int64_t i = 0; i < n; i++)
+            turn_pair(&z[i], &z[n + i], t->cosine[i], t->sine[i]);
+    else
+        for (int64_t i = 0; i < n; i++)
+            turn_pair(&z[2 * i], &z[2 * i + 1], t->cosine[i], t->sine[i]);
+    write_pairs(a, z, to, first, n);
 }
 
 static void copy_rest(const heed_rotary_args *a, int64_t from, int64_t to)
