@@ -170,15 +170,36 @@ static heed_status check_bounds(const heed_key_bounds_args *a, int choosing, hee
     return check_reach(a, choosing, why);
 }
 
-static void bound_key(const heed_key_bounds_args *a, int64_t at, int fresh, float *least,
-                      float *greatest)
+/* How many dims of keys are looked at together. */
+enum { DIMS = 256 };
+
+/* Finds the bounds of n dims, at most DIMS, from dim d on, of keys [j, end), a block, of kv head h. The least
+ * and the greatest pass over a NaN, so NaNs are counted. */
+static void bound_block(const heed_key_bounds_args *a, int64_t h, int64_t j, int64_t end, int64_t d,
+                        int64_t n)
 {
-    for (uint32_t d = 0; d < a->dim; d++) {
-        const float x = heed_load(a->type, a->x.data, at + d * a->x.stride[3]);
-        if (fresh || x != x)
-            least[d] = greatest[d] = x;
-        least[d] = x < least[d] ? x : least[d]; /* a NaN stays */
-        greatest[d] = x > greatest[d] ? x : greatest[d];
+    float x[DIMS], least[DIMS], greatest[DIMS];
+    int32_t nans[DIMS] = {0};
+    for (int64_t i = 0; i < n; i++) {
+        least[i] = INFINITY;
+        greatest[i] = -INFINITY;
+    }
+    const int64_t to = h * a->bounds_stride + j / a->block_keys * a->dim + d;
+    for (; j < end; j++) {
+        const int64_t row = a->pages ? j % a->page_len : j;
+        const int64_t page = a->pages ? a->pages[j / a->page_len] * a->x.stride[0] : 0;
+        const int64_t at = page + h * a->x.stride[1] + row * a->x.stride[2] + d * a->x.stride[3];
+        heed_convert(&(heed_elements){a->type, a->x.data, at, a->x.stride[3]}, HEED_F32, x, 0, 1,
+                     n);
+        for (int64_t i = 0; i < n; i++) {
+            least[i] = x[i] < least[i] ? x[i] : least[i];
+            greatest[i] = x[i] > greatest[i] ? x[i] : greatest[i];
+            nans[i] += x[i] != x[i];
+        }
+    }
+    for (int64_t i = 0; i < n; i++) {
+        a->least[to + i] = nans[i] ? NAN : least[i];
+        a->greatest[to + i] = nans[i] ? NAN : greatest[i];
     }
 }
 
@@ -194,12 +215,10 @@ heed_status heed_key_bounds(const heed_key_bounds_args *args)
         return heed_report_call(args, st, &why);
     heed_fpenv saved = heed_fpenv_enter();
     for (int64_t h = 0; h < a.kv_heads; h++)
-        for (int64_t j = a.first_block * a.block_keys; j < a.keys; j++) {
-            const int64_t to = h * a.bounds_stride + j / a.block_keys * a.dim;
-            const int64_t row = a.pages ? j % a.page_len : j;
-            const int64_t page = a.pages ? a.pages[j / a.page_len] * a.x.stride[0] : 0;
-            bound_key(&a, page + h * a.x.stride[1] + row * a.x.stride[2], j % a.block_keys == 0,
-                      a.least + to, a.greatest + to);
+        for (int64_t j = a.first_block * a.block_keys, end; j < a.keys; j = end) {
+            end = a.keys - j < a.block_keys ? a.keys : j + a.block_keys;
+            for (int64_t d = 0; d < a.dim; d += DIMS)
+                bound_block(&a, h, j, end, d, a.dim - d < DIMS ? a.dim - d : DIMS);
         }
     heed_fpenv_leave(saved);
     return HEED_OK;
@@ -277,9 +296,8 @@ static void choose(const heed_key_bounds_args *a, int64_t n, uint64_t *words)
     }
 }
 
-/* How many query heads have their bounds of a block taken one after the other, while it is in L1,
- * and how many dims at a time. */
-enum { HEADS = 8, DIMS = 256 };
+/* How many query heads have their bounds of a block taken one after the other, while it is in L1. */
+enum { HEADS = 8 };
 
 /* Sets the score of each block to its greatest bound among some adjacent query heads, at most
  * HEADS, of a kv head. With `more` the score that is there counts, too. */

@@ -147,6 +147,65 @@ static void check_topk(uint32_t shared, int64_t top, int64_t always_first, int64
     }
 }
 
+/* A NaN makes both bounds of its column and block NaN and no others, wherever in the block it stands. */
+static void check_nans(void)
+{
+    static float with[LENGTH][DIM];
+    heed_key_bounds_args a = bounds_args();
+    a.kv_heads = 1;
+    for (int at = 0; at < 2 * BLOCK; at++) {
+        memcpy(with, k[0], sizeof with);
+        with[at][at % DIM] = at % 2 ? NAN : -NAN;
+        CHECK_OK(heed_key_bounds(&a)); /* of k */
+        static float before[2][DIM];
+        memcpy(before, least[0], sizeof before);
+        a.x.data = with;
+        CHECK_OK(heed_key_bounds(&a));
+        for (int n = 0; n < 2; n++)
+            for (int d = 0; d < DIM; d++)
+                if (n == at / BLOCK && d == at % DIM)
+                    CHECK(isnan(least[0][n][d]) && isnan(greatest[0][n][d]),
+                          "a NaN of key %d gives %g to %g", at, (double)least[0][n][d],
+                          (double)greatest[0][n][d]);
+                else
+                    CHECK(least[0][n][d] == before[n][d], "a NaN of key %d: block %d, dim %d is %g",
+                          at, n, d, (double)least[0][n][d]);
+        a.x.data = k;
+    }
+    a = bounds_args();
+    CHECK_OK(heed_key_bounds(&a)); /* as the other checks expect them */
+}
+
+/* Rows that are longer than what is looked at together. */
+static void check_wide(void)
+{
+    enum { WIDE = 300, KEYS = 3 };
+    static uint16_t x[KEYS][WIDE];
+    static float low[2][WIDE], high[2][WIDE];
+    uint64_t state = 3;
+    const heed_key_bounds_args a = {.struct_size = sizeof a,
+                                    .kv_heads = 1,
+                                    .dim = WIDE,
+                                    .type = HEED_BF16,
+                                    .keys = KEYS,
+                                    .block_keys = 2,
+                                    .x = {x, {0, 0, WIDE, 1}},
+                                    .least = low[0],
+                                    .greatest = high[0],
+                                    .bounds_stride = 2 * WIDE};
+    for (int64_t i = 0; i < KEYS * WIDE; i++)
+        heed_store(HEED_BF16, x, i, kit_next_float(&state));
+    CHECK_OK(heed_key_bounds(&a));
+    for (int d = 0; d < WIDE; d++) {
+        const float first = heed_load(HEED_BF16, x[0], d), second = heed_load(HEED_BF16, x[1], d);
+        const float third = heed_load(HEED_BF16, x[2], d);
+        CHECK(low[0][d] == fminf(first, second) && high[0][d] == fmaxf(first, second) &&
+                  low[1][d] == third && high[1][d] == third,
+              "dim %d of %d: %g to %g, %g to %g", d, WIDE, (double)low[0][d], (double)high[0][d],
+              (double)low[1][d], (double)high[1][d]);
+    }
+}
+
 static void check_bounds(void)
 {
     heed_key_bounds_args a = bounds_args();
@@ -303,6 +362,8 @@ int main(void)
     check_blocks();
     check_missing();
     check_bounds();
+    check_nans();
+    check_wide();
     check_reach();
     check_mistakes();
     return checks_end();
