@@ -56,12 +56,15 @@ static void write_dims(const heed_merging *m, int64_t at, int64_t n, const doubl
 {
     const int64_t stride = m->out.stride[2];
     void *data = m->out.data;
-    if (m->out_type == HEED_F32 && stride == 1)
+    float x[DIMS];
+    if (m->out_type == HEED_F32 && stride == 1) {
         for (int64_t d = 0; d < n; d++) /* a constant type, so that the compiler vectorizes it */
             heed_store_f64(HEED_F32, data, at + d, sum[d]);
-    else
-        for (int64_t d = 0; d < n; d++)
-            heed_store_f64(m->out_type, data, at + stride * d, sum[d]);
+        return;
+    }
+    for (int64_t d = 0; d < n; d++)
+        x[d] = m->out_type == HEED_F32 ? (float)sum[d] : heed_odd_f32(sum[d]);
+    heed_convert(&(heed_elements){HEED_F32, x, 0, 1}, m->out_type, data, at, stride, n);
 }
 
 /* Reads every operand of a row and head before it writes, so that out may be one of the parts. */
