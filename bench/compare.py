@@ -11,7 +11,7 @@ turns, --rounds times, so that whatever else the machine does slows both. A turn
 repetitions, and each round gives a ratio of speeds. A row has changed if the median of the ratios is off by
 more than the threshold and their 95 % interval does not hold 1. What seems slower is measured once more,
 with twice as many rounds, which decide. "?" marks a row whose interval is too wide to exclude a change of
-the threshold's size. Words behind -- go to heed-bench.
+the threshold's size. Words behind -- go to heed-bench; none of those that compare.py itself gives it.
 
     bench/compare.py --under 'chrt -f 50 taskset -c 1' old/build build -- --quick
 
@@ -33,6 +33,12 @@ import results
 PAIRED = "(attn|linear)/(avx2|avx512|amx)/"
 ROWS_A_TURN = 8  # per process, which first fills memory for its backend and type for a second
 REPETITIONS = 5  # of a row in a turn: when the CPU is taken for a moment, it spoils only one
+# heed-bench's options that it is given here, the last of which counts.
+OWN_WORDS = (
+    "--benchmark_filter", "--benchmark_list_tests", "--benchmark_min_time", "--benchmark_out",
+    "--benchmark_repetitions", "--limit",
+)
+OF_BUILDS = {"rounds": 12, "seconds": 0.02, "under": ""}  # options, and what they are if not given
 
 
 def better(before, after):
@@ -143,6 +149,9 @@ class Builds:
         for path in [self.bench] + self.libraries:
             if not os.path.exists(path):
                 raise ValueError(f"there is no {path}: build it first")
+        for word in (word.partition("=")[0] for word in words):
+            if word in OWN_WORDS:
+                raise ValueError(f"{word} behind -- would be ignored: there are --filter, --rounds, --seconds")
 
     def run(self, which, *words, backend=None):
         environment = {**os.environ, "LD_LIBRARY_PATH": self.libraries[which]}
@@ -291,10 +300,13 @@ def main(words):
     )
     parser.add_argument("--report-only", action="store_true", help="exit status 0 or 2")
     parser.add_argument("--filter", help=f"a regular expression of rows (of files all, of builds {PAIRED})")
-    parser.add_argument("--rounds", type=count, default=12, help="turns of each, of builds (12)")
-    parser.add_argument("--seconds", type=finite, default=0.02, help="of a repetition, of builds (0.02)")
-    parser.add_argument("--under", default="", help="words before heed-bench, such as chrt -f 50")
+    parser.add_argument("--rounds", type=count, help="turns of each, of builds (12)")
+    parser.add_argument("--seconds", type=finite, help="of a repetition, of builds (0.02)")
+    parser.add_argument("--under", help="words before heed-bench, of builds, such as chrt -f 50")
     options = parser.parse_args(words)
+    given = ["--" + name for name in OF_BUILDS if getattr(options, name) is not None]
+    for name, default in OF_BUILDS.items():
+        setattr(options, name, default if "--" + name not in given else getattr(options, name))
     try:
         if os.path.isdir(options.before) and os.path.isdir(options.after):
             builds = Builds(
@@ -302,6 +314,8 @@ def main(words):
             )
             worse = compare_builds(builds, builds.names(options.filter or PAIRED), options)
             return int(worse > 0 and not options.report_only)
+        if given or more is not None:
+            raise ValueError(f"{(given + ['--'])[0]} is for two build folders: files are not measured again")
         (context_a, before), (context_b, after) = results.load(options.before), results.load(
             options.after
         )

@@ -156,6 +156,13 @@ class Compare(unittest.TestCase):
             self.assertEqual(ended.exception.code, 2)
             self.assertIn(f"{option}: '{value}'", err.getvalue())
 
+    def test_files_are_not_measured(self):
+        """What is said of measuring would be ignored."""
+        for words in (["--rounds", "12"], ["--seconds=1"], ["--under", "nice"], ["--"], ["--", "--threads=2"]):
+            status, text = self.run_main(runs(ROW, [80]), runs(ROW, [80]), *words)
+            self.assertEqual((status, f"{words[0].partition('=')[0]} is for two build folders" in text),
+                             (2, True), (words, text))
+
     def test_names(self):
         row = results.Row(results.short_name(ROW + "/process_time/real_time"))
         self.assertEqual((row.backend, row.dtype, row.threads), ("avx2", "f32", 1))
@@ -243,6 +250,17 @@ class Builds(unittest.TestCase):
         self.assertEqual(status, 1)
         self.assertIn("refused after: no such kernel", text)
         self.assertEqual(self.run_main({ROW: 1e-3, other: 0}, both)[0], 0)
+
+    def test_words_that_heed_bench_is_given_anyway(self):
+        """They would be ignored: it takes the last of each."""
+        for word in (
+            "--benchmark_filter=x", "--benchmark_list_tests", "--benchmark_min_time=1", "--benchmark_out=x",
+            "--benchmark_repetitions=1", "--limit=1",
+        ):
+            status, text = self.run_main({ROW: 1e-3}, {ROW: 1e-3}, "--", "--quick", word)
+            said = f"{word.partition('=')[0]} behind -- would be ignored" in text
+            self.assertEqual((status, said), (2, True), text)
+        self.assertEqual(self.run_main({ROW: 1e-3}, {ROW: 1e-3}, "--", "--quick", "--threads=1")[0], 0)
 
     def test_folders_without_a_build(self):
         with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(io.StringIO()):
