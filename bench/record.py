@@ -273,14 +273,16 @@ def main(words, root=ROOT):
     )
     parser.add_argument("kind", nargs="?", choices=KINDS, metavar="KIND")
     parser.add_argument("--peers", nargs="+", default=[], help="what bench/peers wrote")
-    parser.add_argument("--build", default=os.path.join(root, "build"), help="build folder (build)")
-    parser.add_argument(
-        "--under", default="", help="words before heed-bench, such as 'chrt -f 50 taskset -c 1'"
-    )
+    parser.add_argument("--build", help="build folder (build)")
+    parser.add_argument("--under", help="words before heed-bench, such as 'chrt -f 50 taskset -c 1'")
     parser.add_argument("--check", action="store_true")
     options = parser.parse_args(words)
     if options.peers and not options.kind:
         parser.error("--peers goes with a KIND")
+    if options.check and options.kind:
+        parser.error("--check measures and keeps nothing: it stands alone")
+    if (options.build or options.under) and (options.peers or not options.kind):
+        parser.error("--build and --under go with a KIND that is measured")
     pages = Pages(root)
     try:
         if options.check:
@@ -296,7 +298,8 @@ def main(words, root=ROOT):
             runs = [report.load(path) for path in options.peers]
             write_peers(pages.kept(options.kind + ".peers"), shorten_peers(runs))
         elif options.kind:
-            context, rows = measure(options.build, options.under)
+            build = options.build or os.path.join(root, "build")
+            context, rows = measure(build, options.under or "")
             results.keep(pages.kept(options.kind), context, rows)
         return pages.make()
     except (ValueError, OSError) as error:

@@ -266,9 +266,18 @@ esac
                     self.assertEqual(record.main(["amd-zen4", "--peers", path], project.root), 2)
                 self.assertIn(f"record.py: {path}: no output of bench/peers", err.getvalue())
             self.assertEqual(record.digest(kept), before)
-            with contextlib.redirect_stderr(io.StringIO()), self.assertRaises(SystemExit) as ended:
-                record.main(["--peers", project.path("run.json")], project.root)
-            self.assertEqual(ended.exception.code, 2)
+
+    def test_words_that_would_be_ignored(self):
+        with Project() as project:
+            project.write_page()
+            for words in (
+                ["--peers", "run.json"], ["amd-zen4", "--check"], ["amd-zen4", "--peers", "run.json", "--check"],
+                ["--build", "build"], ["--under", "nice"], ["--check", "--under", "nice"],
+                ["amd-zen4", "--peers", "run.json", "--build", "build"],
+            ):
+                with contextlib.redirect_stderr(io.StringIO()), self.assertRaises(SystemExit) as ended:
+                    record.main(words, project.root)
+                self.assertEqual(ended.exception.code, 2, words)
 
 
 if __name__ == "__main__":
