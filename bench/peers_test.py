@@ -49,6 +49,14 @@ class Peers(unittest.TestCase):
             (["--out", "absent/o.json"], "absent/o.json"),
             (["--plot", "absent/p.svg"], "absent/p.svg"),
             (["--build", "absent"], "build Heed first"),
+            (["--minilm", "--shapes", "s512"], "--shapes does not go with --minilm"),
+            (["--minilm", "--backends", "naive"], "--backends does not go with --minilm"),
+            (["--minilm", "--dtypes", "f16"], "f32 and bf16"),
+            (["--linear", "--plot", "p.svg"], "--plot does not go with --linear"),
+            (["--caches", "--dtypes", "f32"], "--dtypes does not go with --caches"),
+            (["--caches", "--out", "o.json"], "--out does not go with --caches"),
+            (["--ggml", "lib"], "--ggml does not go with attention"),
+            (["--threads", "1", "a.json"], "--threads does not go with tables"),
         ):
             status, text = self.run_peers(*words)
             self.assertEqual(status, 2, (words, text))
