@@ -31,23 +31,18 @@ static const heed_attn_desc common = {.struct_size = sizeof common,
 static const char common_in_words[] =
     "causal f32 attention, 32 query heads on 8 kv heads, head dim 128";
 
-typedef struct choice {
-    uint32_t json;
-    const char *backends; /* NULL: those of the environment */
-} choice;
-
+/* Writes the library's explanation for the common problem, or the reason why there is none. */
 static int explain_choice(FILE *out, void *arg)
 {
-    const choice *c = arg;
-    heed_context_options options = {.struct_size = sizeof options, .backends = c->backends};
+    const uint32_t *json = arg;
     heed_context *context = NULL;
     heed_attn *plan = NULL;
-    heed_status status = heed_context_create(&options, &context);
+    heed_status status = heed_context_create(NULL, &context);
     if (status == HEED_OK)
         status = heed_attn_create(context, &common, &plan);
     if (status != HEED_OK)
         fputs(heed_last_error(), out);
-    char *text = plan ? heed_cli_explanation(plan, c->json) : NULL;
+    char *text = plan ? heed_cli_explanation(plan, *json) : NULL;
     if (text)
         fputs(text, out);
     free(text);
@@ -56,29 +51,28 @@ static int explain_choice(FILE *out, void *arg)
     return text ? 0 : 1;
 }
 
-/* *text receives the library's explanation for the common problem; or, with *chosen set to 0, the
- * reason why there is none. If a backend crashed in its trial, it would do so again, so that only those which passed
- * are offered. */
-static int choose(const heed_trials *trials, uint32_t json, int *chosen, char **text)
+/* *text receives what explain_choice writes, and *chosen whether that is an explanation. The library
+ * tries all backends that it may choose. If one crashes here, it does so in every program: then that
+ * is the reason. */
+static int choose(uint32_t json, int *chosen, char **text)
 {
-    char passed[HEED_TRIAL_MOST * (HEED_TRIAL_NAME + 1)] = "";
-    choice c = {.json = json};
+    enum { ROOM = 160 };
     heed_child child;
-    int faulted = 0;
-    for (int i = 0; i < trials->n; i++) {
-        faulted |= trials->result[i].faulted;
-        if (trials->result[i].passed) {
-            strcat(passed, passed[0] ? "," : "");
-            strcat(passed, trials->result[i].name);
-        }
-    }
-    if (faulted)
-        c.backends = passed;
-    const int failed = heed_child_run(explain_choice, &c, &child);
+    const int failed = heed_child_run(explain_choice, &json, &child);
     if (failed)
         return failed;
     *chosen = !child.signal && child.status == 0;
     *text = child.text;
+    if (!child.signal && child.status <= 1)
+        return HEED_EXIT_OK;
+    free(child.text);
+    if (!(*text = malloc(ROOM)))
+        return heed_cli_fail(HEED_EXIT_FAILED, "no memory for a sentence");
+    if (child.signal)
+        snprintf(*text, ROOM, "killed by %s", heed_signal_name(child.signal));
+    else
+        snprintf(*text, ROOM, "ended with status %d", child.status);
+    strcat(*text, " in a backend's trial, as a program would; HEED_BACKEND can name others");
     return HEED_EXIT_OK;
 }
 
@@ -138,7 +132,7 @@ int heed_cli_info(int argc, char **argv)
     int chosen;
     failed = heed_trials_run(NULL, NULL, &trials);
     if (!failed)
-        failed = choose(&trials, json, &chosen, &text);
+        failed = choose(json, &chosen, &text);
     if (!failed && json)
         print_json(&trials, chosen, text);
     else if (!failed)

@@ -168,9 +168,24 @@ def faults(plugins, has_check):
         {"name": "stumbling", "passed": True, "why": ""} in told["trials"],
         "heed info --json: the other plugin",
     )
+    for name, ends in ((None, None), ("faulting", "killed by SIGILL"), ("leaving", "ended with status 99")):
+        crashing = json.loads(
+            succeeds("info", "--json", environment={**environment, **({"HEED_BACKEND": name} if name else {})})
+        )
+        check(
+            crashing["chosen"] is None and (ends or " in a backend's trial") in crashing.get("why_none", ""),
+            f"heed info: choosing ends a program, HEED_BACKEND {name}: {crashing.get('why_none')!r}",
+        )
+    for name in ("naive", "stumbling"):
+        told_of = json.loads(succeeds("info", "--json", environment={**environment, "HEED_BACKEND": name}))
+        check(
+            {c["backend"] for c in told_of["chosen"]["classes"]} == {name},
+            f"HEED_BACKEND decides what is chosen beside a backend that crashes: {name}",
+        )
+    nothing = json.loads(succeeds("info", "--json", environment={**environment, "HEED_BACKEND": "nothing"}))
     check(
-        told["chosen"] and "faulting" not in [c["backend"] for c in told["chosen"]["classes"]],
-        "what faults is not chosen",
+        nothing["chosen"] is None and "'nothing'" in nothing["why_none"],
+        "heed info says why nothing is chosen beside a backend that crashes",
     )
     lying = [trial for trial in told["trials"] if trial["name"] == "lying"][0]
     starts = [part.split(" known-answer trial")[0] for part in lying["why"].split("; and ")]
