@@ -282,6 +282,11 @@ int heed_inputs_read(const heed_cli_option *options, heed_axes axes, heed_inputs
                      heed_attn_desc *desc, heed_attn_args *args)
 {
     int failed = load_tensors(options, axes, in, desc, args);
+    if (!failed && heed_cli_given(options, "kv-len")) {
+        failed = load_per_sequence(options, "kv-len", args->batch, &in->kv_lens);
+        desc->features |= HEED_HAS_LENS;
+        args->kv_lens = in->kv_lens;
+    }
     if (!failed)
         failed = load_mask_and_bias(options, in, desc, args);
     if (!failed)
@@ -296,12 +301,7 @@ int heed_inputs_read(const heed_cli_option *options, heed_axes axes, heed_inputs
     }
     if (!failed && heed_cli_given(options, "q-offset"))
         failed = load_offsets(options, "q-offset", args->batch, &in->q_offsets);
-    if (!failed && heed_cli_given(options, "kv-len")) {
-        failed = load_per_sequence(options, "kv-len", args->batch, &in->kv_lens);
-        desc->features |= HEED_HAS_LENS;
-    }
     args->q_offsets = in->q_offsets;
-    args->kv_lens = in->kv_lens;
     return failed;
 }
 

@@ -33,7 +33,7 @@ typedef struct heed_axes {
 int heed_inputs_read(const heed_cli_option *options, heed_axes axes, heed_inputs *inputs,
                      heed_attn_desc *desc, heed_attn_args *args);
 
-/** Reads --segments, --ranges, --key-blocks and --block, once the sizes are known. */
+/** Reads --segments, --ranges, --key-blocks and --block, once the sizes and lengths are known. */
 int heed_inputs_lists(const heed_cli_option *options, heed_inputs *inputs, heed_attn_desc *desc,
                       heed_attn_args *args);
 

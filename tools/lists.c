@@ -19,11 +19,19 @@ static int load_integers(const heed_cli_option *options, const char *name, heed_
     return heed_inputs_integers(name, array, out);
 }
 
-/* Makes the ranges of one sequence after another, all with as many intervals as the one that needs
- * most. */
-static int of_segments(const int32_t *segments, int64_t batch, int64_t per_batch,
-                       heed_attn_desc *desc, heed_attn_args *args, int32_t **out)
+/* Cuts n intervals where a sequence of `len` keys ends; a wrong length is left to the library. */
+static void cut_at(int32_t len, int64_t n, int32_t *ranges)
 {
+    for (int64_t i = 0; i < 2 * n && len >= 0; i++)
+        ranges[i] = ranges[i] < len ? ranges[i] : len;
+}
+
+/* Makes the ranges of one sequence after another, all with as many intervals as the one that needs
+ * most. per_batch: from one sequence's segments to the next one's, 0 if they are the same. */
+static int of_segments(const int32_t *segments, int64_t per_batch, heed_attn_desc *desc,
+                       heed_attn_args *args, int32_t **out)
+{
+    const int64_t batch = per_batch || args->kv_lens ? args->batch : 1;
     uint32_t most = 1;
     int64_t numbers = 16; /* of a row: 8 intervals, the most that there can be */
     const int fits = heed_npy_multiply(numbers, batch, &numbers) &&
@@ -45,6 +53,8 @@ static int of_segments(const int32_t *segments, int64_t batch, int64_t per_batch
             if (heed_ranges_segments(&a) != HEED_OK)
                 return heed_cli_fail(HEED_EXIT_USAGE, "--segments: %s", heed_last_error());
             most = needed > most ? needed : most;
+            if (pass && args->kv_lens)
+                cut_at(args->kv_lens[b], args->q_len * most, a.ranges);
         }
     desc->n_ranges = most;
     args->ranges = (heed_const_view){*out, {batch > 1 ? args->q_len * most : 0, 0, most, 1}};
@@ -68,7 +78,7 @@ static int load_segments(const heed_cli_option *options, heed_attn_desc *desc, h
                           heed_npy_shape_text(n, array.shape, shape), (long long)args->kv_len,
                           (long long)args->batch, (long long)args->kv_len);
     if (!failed)
-        failed = of_segments(segments, whole ? args->batch : 1, args->kv_len, desc, args, out);
+        failed = of_segments(segments, whole ? args->kv_len : 0, desc, args, out);
     free(segments);
     heed_npy_free(&array);
     return failed;

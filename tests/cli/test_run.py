@@ -446,13 +446,20 @@ def codes():
 def structure():
     """Structured masks give the results of the plain masks that they describe."""
 
-    def masked(what, seen, *given):
+    def masked(what, seen, *given, **problem):
         mask = npy.Array((1, 1, ROWS, KEYS), [seen(i, j) for i in range(ROWS) for j in range(KEYS)])
-        compare(what, [*map(str, given)], mask=mask)
+        compare(what, [*map(str, given)], mask=mask, **problem)
 
     ids, offset = [0, 0, 1, 1, 1, -1, 2], KEYS - ROWS
     segments = save("segments", npy.Array((KEYS,), ids), "i4")
-    masked("segments", lambda i, j: ids[j] >= 0 and ids[i + offset] == ids[j], "--segments", segments)
+
+    def in_segment(i, j):
+        return ids[j] >= 0 and ids[i + offset] == ids[j]
+
+    masked("segments", in_segment, "--segments", segments)
+    masked("segments of shorter sequences", in_segment, "--segments", segments, "--kv-len", lens(), kv_len=[7, 4])
+    each = save("each", npy.Array((BATCH, KEYS), ids * BATCH), "i4")
+    masked("segments of each sequence", in_segment, "--segments", each, "--kv-len", lens(), kv_len=[7, 4])
     pairs = [[(0, 1 + i % 2), (3, 3 + i % 4)] for i in range(ROWS)]
     flat = [n for row in pairs for pair in row for n in pair]
     ranges = save("ranges", npy.Array((ROWS, 2, 2), flat), "i8")
