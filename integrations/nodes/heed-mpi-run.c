@@ -22,8 +22,8 @@ static const heed_cli_option known[] = {
     {.name = "dtype",
      .values = "f32|f16|bf16",
      .kind = HEED_CLI_VALUE,
-     .help = "what q, k and v are converted to; f32 without it. out is f4 for f32 and bf16, f2 for "
-             "f16"},
+     .help = "what q, k and v are converted to; f32 without it. With bf16, u2 files are its bits.\n"
+             "out is f4 for f32 and bf16, f2 for f16"},
     {.name = "scheme",
      .values = "split|ring|rows|auto",
      .kind = HEED_CLI_VALUE,
@@ -130,6 +130,11 @@ static int open_files(job *j)
                                  path ? "out" : name[i]);
         if (slice_open(&j->file[i], path, &why) != HEED_OK)
             return bad_file(&why);
+        if (j->file[i].kind.type == HEED_NPY_U2 && j->desc.q_type != HEED_BF16)
+            return heed_cli_fail(HEED_EXIT_USAGE,
+                                 "--%s holds u2: f2, f4 or f8 is required; u2 is read as the bits "
+                                 "of bf16 with --dtype bf16",
+                                 name[i]);
     }
     const int64_t *q = j->file[Q].kind.shape, *k = j->file[K].kind.shape,
                   *v = j->file[V].kind.shape;

@@ -15,14 +15,17 @@ launcher, heed, mpirun, program = sys.argv[1:]
 BOUND = {"f32": 3e-6, "f16": 4e-3, "bf16": 3e-2}  # rounding of inputs and out
 
 
-def save(path, shape, seed):
+def save(path, shape, seed, code="f4"):
+    """Writes random numbers; of u2 the high halves of their f32, which are those of bf16."""
     random.seed(seed)
     count = 1
     for length in shape:
         count *= length
-    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape!r}, }}"
+    header = f"{{'descr': '<{code}', 'fortran_order': False, 'shape': {shape!r}, }}"
     header += " " * (63 - (10 + len(header)) % 64) + "\n"
     data = array.array("f", [random.gauss(0, 1) for _ in range(count)])
+    if code == "u2":
+        data = array.array("H", data.tobytes())[1::2]
     path.write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode() + data.tobytes())
 
 
@@ -39,6 +42,7 @@ def main():
         for file, shape, seed in (("q", (2, 6, 50, 32), 1), ("k", (2, 2, 70, 32), 2), ("v", (2, 2, 70, 16), 3),
                                   ("short", (2, 2, 69, 16), 3)):
             save(folder / f"{file}.npy", shape, seed)
+        save(folder / "u2.npy", (2, 2, 70, 16), 3, "u2")
         files = ["--query", folder / "q.npy", "--key", folder / "k.npy", "--value", folder / "v.npy", "--out"]
         want, got = folder / "want.npy", folder / "got.npy"
         for mask, dtype in ((["--causal=bottom-right"], "f32"), (["--window", "20,3", "--q-offset", "9"], "f16"),
@@ -56,6 +60,15 @@ def main():
                 if off is None or not off <= BOUND[dtype] or len(load(got)[1]) != len(load(want)[1]):
                     print(f"{ranks} ranks {mask} {how} {dtype}: off by {off}")
                     bad += 1
+        # The bits of bf16 in u2.
+        bits = [*files[:4], "--value", folder / "u2.npy", "--out"]
+        subprocess.run([heed, "run", *bits, want, "--dtype", "bf16"], check=True)
+        got.unlink(missing_ok=True)
+        subprocess.run([launcher, mpirun, "2", program, *bits, got, "--dtype", "bf16"])
+        runs += 1
+        if not got.exists() or max(abs(a - b) for a, b in zip(load(got)[1], load(want)[1])) > BOUND["bf16"]:
+            print("the bits of bf16 in u2 are other numbers than to heed run")
+            bad += 1
         # A batch of none.
         for file, shape in (("q", (0, 6, 50, 32)), ("k", (0, 2, 70, 32)), ("v", (0, 2, 70, 16))):
             save(folder / f"none_{file}.npy", shape, 4)
@@ -70,7 +83,7 @@ def main():
                 print(f"a batch of none, {scheme}: another file than heed run writes, or none")
                 bad += 1
         for wrong in (["--scheme", "star"], ["--scheme", "ring", "--want", "root"], ["--nonsense"],
-                      ["--value", folder / "short.npy"], ["--timeout", "0"]):
+                      ["--value", folder / "short.npy"], ["--value", folder / "u2.npy"], ["--timeout", "0"]):
             words = files[:4] + (["--value", folder / "v.npy"] if "--value" not in wrong else [])
             result = subprocess.run([launcher, mpirun, "2", program, *words, "--out", got, *wrong], text=True,
                                     stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
