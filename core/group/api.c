@@ -17,13 +17,16 @@
 /* ---- checks -----------------------------------------------------------------------------------
  */
 
+/* The most ranks: no count of their messages overflows 32 bits. */
+#define MOST_RANKS (1u << 20)
+
 static heed_status read_transport(const heed_transport *given, heed_transport *t, heed_error *why)
 {
     heed_status st = heed_read_struct("transport", given, sizeof *t, t, why);
     if (st != HEED_OK)
         return st;
-    if (t->size == 0 || t->size > 1u << 20)
-        INVALID("transport.size is %u, 1 to %u is required", t->size, 1u << 20);
+    if (t->size == 0 || t->size > MOST_RANKS)
+        INVALID("transport.size is %u, 1 to %u is required", t->size, MOST_RANKS);
     if (t->rank >= t->size)
         INVALID("transport.rank is %u, less than its size = %u is required", t->rank, t->size);
     if (t->size > 1 && (!t->send || !t->receive || !t->test || !t->wait || !t->cancel))
@@ -369,8 +372,10 @@ static heed_status read_shape(heed_shape *shape, const heed_attn *plan,
 {
     if (!plan)
         INVALID("plan is NULL");
-    if (shape->size == 0 || shape->rank >= shape->size)
-        INVALID("rank is %u and size %u, less than the size is required", shape->rank, shape->size);
+    if (shape->size == 0 || shape->size > MOST_RANKS)
+        INVALID("size is %u, 1 to %u is required", shape->size, MOST_RANKS);
+    if (shape->rank >= shape->size)
+        INVALID("rank is %u, less than size = %u is required", shape->rank, shape->size);
     if (batch < 0 || batch > plan->desc.max_batch)
         INVALID("batch is %lld, 0 to the plan's max_batch = %lld is required", (long long)batch,
                 (long long)plan->desc.max_batch);

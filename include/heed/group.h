@@ -55,7 +55,7 @@ typedef struct heed_transport {
     size_t struct_size; /**< sizeof(heed_transport) */
     void *user;         /**< handed to the functions */
     uint32_t rank;      /**< of this caller, less than size */
-    uint32_t size;      /**< ranks; at least 1 */
+    uint32_t size;      /**< ranks; 1 to 2^20 */
     /** Starts to send; data stays as it is until the request has ended. bytes may be 0 */
     heed_status (*send)(void *user, uint32_t to, uint32_t tag, const void *data, size_t bytes,
                         heed_request *request, heed_error *why);
@@ -109,7 +109,7 @@ typedef struct heed_partition {
     uint32_t scheme;       /**< HEED_GROUP_* */
     uint32_t want;         /**< HEED_WANT_*; with row_first 0 */
     uint32_t root;         /**< with HEED_WANT_ROOT, else 0 */
-    uint32_t n_parts;      /**< at least 1 */
+    uint32_t n_parts;      /**< 1 to 2^20 */
     const uint32_t *owner; /**< [n_parts] ranks; NULL: part p is rank p's, and n_parts is size */
     /** [batch, n_parts + 1] ascending, the first of each sequence 0, the last its length */
     const int32_t *key_first;

@@ -322,6 +322,13 @@ static void others(heed_context *context)
     CHECK(heed_group_count(plan, &c.partition, 2, -1, 0, 2, &cost) == HEED_ERR_INVALID, "q_len -1");
     CHECK(heed_group_count(plan, &c.partition, 2, 2, 2, 2, &cost) == HEED_ERR_INVALID, "rank 2");
     CHECK(heed_group_count(plan, &c.partition, 2, 2, 0, 2, NULL) == HEED_ERR_INVALID, "nowhere");
+    /* As heed_group_attention: a transport has at most 2^20 ranks. */
+    c.partition.owner = c.owner;
+    for (uint32_t size = (1u << 20) + 1; size; size = size < UINT32_MAX ? UINT32_MAX : 0) {
+        CHECK(heed_group_workspace_bytes(plan, &c.partition, 2, 0, size) == 0, "%u ranks", size);
+        CHECK_REFUSED(heed_group_count(plan, &c.partition, 2, 2, 0, size, &cost), HEED_ERR_INVALID,
+                      "1 to 1048576 is required");
+    }
     cost.struct_size = 8;
     CHECK(heed_group_count(plan, &c.partition, 2, 2, 0, 2, &cost) == HEED_ERR_ABI, "struct_size");
     CHECK(strcmp(heed_status_string(HEED_ERR_TRANSPORT), "HEED_ERR_TRANSPORT") == 0, "its name");
