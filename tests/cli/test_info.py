@@ -247,6 +247,8 @@ def faults(plugins, has_check):
         (["--may-refuse"], "--may-refuse needs a value"),
         (["--quick=3"], "--quick takes no value"),
         (["--quickly"], "what is '--quickly'?"),
+        (["--backend", "naive", "--backend", "avx2"], "--backend is given twice"),
+        (["--dtype=f32", "--dtype", "bf16"], "--dtype is given twice"),
         (["--seed", "9" * 23], f"--seed takes a number, not '{'9' * 23}'"),
     ):
         status, _, stderr = run("check", "--list", *arguments)

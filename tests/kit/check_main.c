@@ -122,17 +122,39 @@ static int number(const char *text, uint64_t most, uint64_t *out)
     return *end || errno == ERANGE || *out > most ? -1 : 0;
 }
 
+/* The options that take a value. Of the first ONCE all but one would be ignored. */
+enum { ONCE = 7, VALUED = 9 };
+static const char *const valued[VALUED] = {"--backend",    "--plugin-path", "--dtype",
+                                           "--accuracy",   "--seed",        "--threads",
+                                           "--may-refuse", "--filter",      "--at-least"};
+
+/* The option among those ONCE that is given again, or NULL. */
+static const char *given_twice(int argc, char **argv)
+{
+    unsigned seen = 0;
+    for (int at = 1; at < argc; at++) {
+        const size_t length = strcspn(argv[at], "=");
+        int n = 0;
+        while (n < VALUED && (strlen(valued[n]) != length || strncmp(valued[n], argv[at], length)))
+            n++;
+        if (n == VALUED)
+            continue;
+        if (n < ONCE && seen >> n & 1)
+            return valued[n];
+        seen |= 1u << n;
+        at += !argv[at][length]; /* its value */
+    }
+    return NULL;
+}
+
 /* Says what is wrong with an argument that is none of the options with what they take. */
 static int not_an_option(const char *argument)
 {
     static const char *const flags[] = {"--list", "--quick", "--brief", "--no-refusals"};
-    static const char *const valued[] = {"--backend", "--plugin-path", "--filter",
-                                         "--dtype",   "--accuracy",    "--seed",
-                                         "--threads", "--at-least",    "--may-refuse"};
     for (size_t n = 0; n < sizeof flags / sizeof *flags; n++)
         if (strncmp(argument, flags[n], strlen(flags[n])) == 0 && argument[strlen(flags[n])] == '=')
             return usage("%s takes no value", flags[n]);
-    for (size_t n = 0; n < sizeof valued / sizeof *valued; n++)
+    for (size_t n = 0; n < VALUED; n++)
         if (strcmp(argument, valued[n]) == 0)
             return usage("%s needs a value", valued[n]);
     return usage("what is '%s'?", argument);
@@ -344,6 +366,9 @@ int heed_check_main(int argc, char **argv)
     int stop = parse(argc, argv, &o);
     if (stop)
         return stop - 1;
+    const char *twice = given_twice(argc, argv);
+    if (twice)
+        return usage("%s is given twice", twice);
     kit_cases(&cases);
     int status = check_filters(&o, &cases);
     if (!status && o.list) {
