@@ -19,6 +19,7 @@ Exit status: 0; 1 if a row became slower, fails or is refused that was not; 2 fo
 """
 
 import argparse
+import glob
 import math
 import os
 import re
@@ -146,9 +147,13 @@ class Builds:
         self.bench = os.path.join(folders[1], "bench", "heed-bench")
         self.libraries = [os.path.abspath(os.path.join(f, "core")) for f in folders]
         self.under, self.words = shlex.split(under), words
-        for path in [self.bench] + self.libraries:
+        shared = glob.glob("libheed.so.*", root_dir=self.libraries[1])
+        needed = [os.path.join(path, name) for path in self.libraries for name in shared if name.count(".") == 2]
+        for path in [self.bench] + self.libraries + needed:
             if not os.path.exists(path):
                 raise ValueError(f"there is no {path}: build it first")
+        if not needed:  # as in a build of the static library alone
+            raise ValueError(f"{self.libraries[1]} has no libheed.so: heed-bench would run its own code twice")
         for word in (word.partition("=")[0] for word in words):
             if word in OWN_WORDS:
                 raise ValueError(f"{word} behind -- would be ignored: there are --filter, --rounds, --seconds")

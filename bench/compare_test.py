@@ -198,10 +198,12 @@ json.dump(dict(context=context, benchmarks=runs), open(options["--benchmark_out"
 
 
 class Builds(unittest.TestCase):
-    def run_main(self, before, after, *options):
+    def run_main(self, before, after, *options, shared=("libheed.so.0", "libheed.so.0")):
         with tempfile.TemporaryDirectory() as folder:
-            for which, seconds in (("old", before), ("new", after)):
+            for which, seconds, library in (("old", before, shared[0]), ("new", after, shared[1])):
                 os.makedirs(os.path.join(folder, which, "core"))
+                with open(os.path.join(folder, which, "core", library), "w", encoding="utf-8"):
+                    pass
                 with open(os.path.join(folder, which, "core", "seconds"), "w", encoding="utf-8") as file:
                     json.dump(seconds, file)
             os.makedirs(os.path.join(folder, "new", "bench"))
@@ -265,6 +267,14 @@ class Builds(unittest.TestCase):
     def test_folders_without_a_build(self):
         with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(io.StringIO()):
             self.assertEqual(compare.main([folder, folder]), 2)
+
+    def test_builds_without_what_is_compared(self):
+        """The loader would take the library that heed-bench was linked with in place of one that is not
+        there, and compare it with itself."""
+        for shared in (("libheed.a", "libheed.so.0"), ("libheed.so.0", "libheed.so.1"),
+                       ("libheed.a", "libheed.a"), ("libheed.so.0.1.0", "libheed.so.0")):
+            status, text = self.run_main({ROW: 1e-3}, {ROW: 1e-3}, shared=shared)
+            self.assertEqual((status, "libheed.so" in text), (2, True), (shared, text))
 
     def test_a_program_that_cannot_be_run(self):
         status, text = self.run_main({ROW: 1e-3}, {ROW: 1e-3}, "--under", "no-such-program -f 50")
