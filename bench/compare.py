@@ -140,12 +140,23 @@ def paired_verdict(ratios, threshold):
     return "?" if low < 1 - threshold else ""
 
 
+def plugins_of(folder):
+    """The folders of a build's plugins, such as oneDNN's, as the programs of its tree find them; "" if it
+    has none."""
+    try:
+        with open(os.path.join(folder, "heed_build_tree.txt"), encoding="utf-8") as file:
+            return file.readline().strip()
+    except OSError:
+        return ""
+
+
 class Builds:
     """Runs the heed-bench of the second build with either library."""
 
     def __init__(self, folders, under, words):
         self.bench = os.path.join(folders[1], "bench", "heed-bench")
         self.libraries = [os.path.abspath(os.path.join(f, "core")) for f in folders]
+        self.plugins = [plugins_of(folder) for folder in folders]
         self.under, self.words = shlex.split(under), words
         shared = glob.glob("libheed.so.*", root_dir=self.libraries[1])
         needed = [os.path.join(path, name) for path in self.libraries for name in shared if name.count(".") == 2]
@@ -160,6 +171,8 @@ class Builds:
 
     def run(self, which, *words, backend=None):
         environment = {**os.environ, "LD_LIBRARY_PATH": self.libraries[which]}
+        if any(self.plugins):  # else heed-bench would find those of its own tree with either library
+            environment.setdefault("HEED_PLUGIN_PATH", self.plugins[which])
         if backend:
             environment["HEED_BACKEND"] = backend  # spares the time to start the other backends
         return subprocess.run(

@@ -8,6 +8,7 @@ import os
 import sys
 import tempfile
 import unittest
+import unittest.mock
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import compare  # noqa: E402
@@ -267,6 +268,31 @@ class Builds(unittest.TestCase):
     def test_folders_without_a_build(self):
         with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(io.StringIO()):
             self.assertEqual(compare.main([folder, folder]), 2)
+
+    def test_each_library_runs_with_its_plugins(self):
+        with tempfile.TemporaryDirectory() as folder:
+            paths = [os.path.join(folder, name) for name in ("old", "new")]
+            for path in paths:
+                for name in ("core/libheed.so.0", "bench/heed-bench"):
+                    os.makedirs(os.path.join(path, os.path.dirname(name)))
+                    with open(os.path.join(path, name), "w", encoding="utf-8") as file:
+                        file.write('#!/bin/sh\necho "${HEED_PLUGIN_PATH-unset}"\n')
+                    os.chmod(os.path.join(path, name), 0o755)
+
+            def plugins(**more):
+                with unittest.mock.patch.dict(os.environ, more):
+                    builds = compare.Builds(paths, "", [])
+                    return [builds.run(which).stdout for which in (0, 1)]
+
+            os.environ.pop("HEED_PLUGIN_PATH", None)
+            self.assertEqual(plugins(), ["unset\n"] * 2)
+            with open(os.path.join(paths[1], "heed_build_tree.txt"), "w", encoding="utf-8") as file:
+                file.write("/new/onednn\n")
+            self.assertEqual(plugins(), ["\n", "/new/onednn\n"])
+            with open(os.path.join(paths[0], "heed_build_tree.txt"), "w", encoding="utf-8") as file:
+                file.write("/old/onednn\n")
+            self.assertEqual(plugins(), ["/old/onednn\n", "/new/onednn\n"])
+            self.assertEqual(plugins(HEED_PLUGIN_PATH="/mine"), ["/mine\n"] * 2)
 
     def test_builds_without_what_is_compared(self):
         """The loader would take the library that heed-bench was linked with in place of one that is not
