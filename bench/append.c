@@ -180,6 +180,35 @@ static void row(const memory *m, int kind, int repetitions)
     fflush(stdout);
 }
 
+/* Checks what the environment says. heed_kv_append has no context that would: it takes the plain
+ * loops where HEED_BACKEND names nothing that is there. Returns an exit status. */
+static int check_environment(void)
+{
+    const char *list = getenv("HEED_BACKEND");
+    heed_context *context = NULL;
+    heed_backend_info info = {.struct_size = sizeof info};
+    int status = 0;
+    if (heed_context_create(NULL, &context) != HEED_OK) {
+        fprintf(stderr, "heed-append: %s\n", heed_last_error());
+        return 1;
+    }
+    for (size_t n; list && *list && !status; list += n + (list[n] == ',')) {
+        uint32_t i = 0;
+        n = strcspn(list, ",");
+        while (heed_context_backend(context, i, &info) == HEED_OK &&
+               (strlen(info.name) != n || strncmp(info.name, list, n) != 0))
+            i++;
+        const int found = heed_context_backend(context, i, &info) == HEED_OK;
+        if (!found || !info.usable) {
+            fprintf(stderr, "heed-append: HEED_BACKEND names '%.*s', which %s\n", (int)n, list,
+                    found ? info.reason : "is no backend");
+            status = 1;
+        }
+    }
+    heed_context_release(context);
+    return status;
+}
+
 static const char usage[] = "usage: heed-append [TOKENS [DIM [PAGE_LEN [REPETITIONS]]]]: DIM a "
                             "multiple of 32, TOKENS of PAGE_LEN\n";
 
@@ -194,6 +223,8 @@ static int measure(int argc, char **argv)
         fputs(usage, stderr);
         return 2;
     }
+    if (check_environment())
+        return 1;
     make(&m);
     printf(
         "%lld tokens of %d heads of %lld, k and v, %s; million tokens a second from rows of each "

@@ -8,8 +8,9 @@ import subprocess
 import sys
 
 
-def run(words, stdout=subprocess.PIPE):
-    return subprocess.run(words, stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=100)
+def run(words, stdout=subprocess.PIPE, **environment):
+    env = {**os.environ, **environment}
+    return subprocess.run(words, stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=100, env=env)
 
 
 def main(words):
@@ -27,6 +28,13 @@ def main(words):
         refused = run([words[0], *wrong])
         if refused.returncode != 2 or refused.stdout or name not in refused.stderr:
             bad.append(refused)
+    if name == "heed-append":
+        for variable, value in ("HEED_BACKEND", "nothing"), ("HEED_BACKEND", "naive,avx"), ("HEED_MAX_ISA", "x"):
+            refused = run(words, **{variable: value})
+            if refused.returncode != 1 or refused.stdout or variable not in refused.stderr:
+                bad.append(refused)
+        if run(words, HEED_BACKEND="naive,").returncode != 0:
+            bad.append("HEED_BACKEND=naive,")
     if os.path.exists("/dev/full"):
         for arguments in ["--help"], words[1:]:
             with open("/dev/full", "w", encoding="utf-8") as full:
