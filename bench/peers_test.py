@@ -1,6 +1,8 @@
 """Tests of the arguments of peers: what is wrong with them is said before anything is installed. They
 need nothing but the standard library."""
 
+import contextlib
+import io
 import json
 import os
 import subprocess
@@ -9,6 +11,8 @@ import tempfile
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+from peer import report  # noqa: E402
 
 
 class Peers(unittest.TestCase):
@@ -81,6 +85,29 @@ class Peers(unittest.TestCase):
             self.assertNotIn("Traceback", text)
             self.assertIn(page if expected == 0 else f"peers: {kept}: no output of bench/peers", text)
         self.assertTrue(os.path.exists(page))
+
+
+    def test_a_plot_of_nothing(self):
+        """Without a peer's figures there is no plot, and none is said to be there."""
+        shape = {"name": "bert", "bound": "compute", "flops": 1e9, "kv_elements": 1}
+        ours = {"who": "heed", "variant": "prefill", "seconds": [0.01], "error": 1e-7}
+        theirs = {"who": "torch", "variant": "sdpa", "cannot": "it has no such type"}
+        run = {
+            "context": {
+                "date": "2026-11-22", "machine": "M", "cpus": 2, "load": [0.5, 0, 0],
+                "versions": {"heed": "0.1.0", "torch": "2"},
+            },
+            "rows": [{"shape": shape, "dtype": "f32", "threads": 1, "results": [ours, theirs]}],
+        }
+        kept, page, figure = (os.path.join(self.folder, name) for name in ("kept.json", "r.md", "p.svg"))
+        with open(kept, "w", encoding="utf-8") as file:
+            json.dump(run, file)
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
+            status = report.write([kept], page, figure)
+        self.assertEqual((status, os.path.exists(figure)), (2, False), out.getvalue())
+        self.assertIn("no plot: no row has figures of both", out.getvalue())
+        self.assertNotIn("plot in", out.getvalue())
 
 
 if __name__ == "__main__":

@@ -83,13 +83,7 @@ def mark(notes, text):
 
 
 def plot(rows, peers, path, source=None):
-    import matplotlib
-
-    matplotlib.use("Agg")
-    matplotlib.rcParams["svg.hashsalt"] = "heed"
-    matplotlib.rcParams["svg.fonttype"] = "none"
-    from matplotlib import pyplot
-
+    """Draws how many times as fast Heed is. Raises ValueError where nothing can be compared."""
     cases = {}
     for row in rows:
         heed = best(row, "heed")
@@ -101,7 +95,14 @@ def plot(rows, peers, path, source=None):
                     row["shape"]["name"], {}
                 )[peer] = ratio
     if not cases:
-        return
+        raise ValueError("no row has figures of both Heed and a peer")
+    import matplotlib
+
+    matplotlib.use("Agg")
+    matplotlib.rcParams["svg.hashsalt"] = "heed"
+    matplotlib.rcParams["svg.fonttype"] = "none"
+    from matplotlib import pyplot
+
     threads = sorted({n for _, n in cases})
     dtypes = [d for d in DTYPES if any(d == of for of, _ in cases)]
     names = list(dict.fromkeys(row["shape"]["name"] for row in rows))
@@ -241,7 +242,7 @@ def write(files, markdown, picture):
     if picture:
         try:
             plot(*rows_and_peers(runs), picture)
-        except (ImportError, ValueError, OSError) as error:  # no matplotlib; no such format; no such file
+        except (ImportError, ValueError, OSError) as error:  # no matplotlib; nothing to draw; no such format or file
             print(f"peers: no plot: {error}", file=sys.stderr)
             return 2
         print(f"peers: plot in {picture}")
