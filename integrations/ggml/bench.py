@@ -39,6 +39,9 @@ def measure(o, depth, cache, with_heed):
     if done.returncode:
         sys.exit(f"bench.py: llama-bench failed:\n{done.stderr[-2000:]}")
     rows = json.loads(done.stdout)
+    if with_heed and not all("Heed" in row["backends"].split(",") for row in rows):
+        said = [line for line in done.stderr.splitlines() if line.startswith("heed: ")]
+        sys.exit("\n".join(["bench.py: llama-bench ran without Heed", *said]))
     return {"pp" if row["n_prompt"] else "tg": row["avg_ts"] for row in rows}
 
 
@@ -80,6 +83,8 @@ def main():
     options.add_argument("--cache", default="f16")
     options.add_argument("--plot")
     o = options.parse_args()
+    if set(os.environ.get("HEED_GGML", "").split(",")) == {"off"}:
+        options.error("HEED_GGML=off leaves both runs to ggml")
     rows = []
     print(f"{'test':28} {'Heed':>9} {'ggml':>9} {'ratio':>6}  least to greatest")
     for cache in o.cache.split(","):

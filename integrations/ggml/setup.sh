@@ -72,16 +72,32 @@ ggml_models()
     done
 }
 
+# Makes a folder for run.sh in which everything is built, and llama-bench only says which backends it had:
+# those in $BACKENDS.
+ggml_bench()
+{
+    local to=$out/ggml-build/bench
+    mkdir -p "$to/llama.cpp" "$to/llama/bin" "$to/heed" || return
+    echo 'build llama-bench: phony' | tee "$to/llama/build.ninja" >"$to/heed/build.ninja"
+    printf '#!/bin/sh\necho "heed: a reason" >&2\n%s\n' \
+        'echo "[{\"n_prompt\": 512, \"avg_ts\": 3, \"backends\": \"$BACKENDS\"}]"' >"$to/llama/bin/llama-bench"
+    chmod +x "$to/llama/bin/llama-bench"
+}
+
 # The numbers of claimed cases are those of this version of ggml: fewer, or none, is a failure.
 ggml_cases()
 {
     local built=$out/ggml-build run="GGML_BACKEND_PATH=$out/$ggml_in/integrations/ggml/libggml-heed.so $out/ggml-build"
     local few="HEED_PLUGIN_PATH=$PWD/$built HEED_BACKEND"
+    local bench="HEED_GGML_BUILD=$PWD/$built/bench integrations/ggml/bench.py none --depths 0 --turns 1"
     local ops="$run/test-backend-ops" products="HEED_GGML=matmul:all $run/test-backend-ops"
     each ggml "$run/models $built/gguf/*.gguf" "$run/op_test" "$run/product_test" \
         "HEED_BACKEND=naiv $run/op_test few 2>&1 | grep -c \"^heed: backend 'naiv'\\|is not loaded\" | grep -qx 2" \
         "HEED_GGML=off,foo,matmul $run/op_test few 2>&1 | grep -q \"HEED_GGML has 'foo':\"" \
         "python3 integrations/ggml/bench.py none --turns 0 2>&1 | grep -q 'argument --turns'" \
+        "BACKENDS=Heed,BLAS $bench | grep -q 'pp512 .* 1.00  1.00 to 1.00'" \
+        "BACKENDS=CPU $bench 2>&1 | grep -A 1 'ran without Heed' | grep -q '^heed: a reason'" \
+        "HEED_GGML=off BACKENDS=Heed $bench 2>&1 | grep -q 'HEED_GGML=off leaves both'" \
         "$few=no_causal $run/op_test few" "$few=only_bias $run/op_test few" \
         "$run/sequences $built/gguf/llama-dense.gguf $built/gguf/gemma3-dense.gguf $built/gguf/gpt-oss-moe.gguf" \
         "$ops test -b Heed -o FLASH_ATTN_EXT -p 'hsk=(40|72|576),.*nb=(1|3),.*'" \
