@@ -198,13 +198,13 @@ int read_numbers(problem *p, const attn_options *o, const attn_call *call)
     heed_attn_desc *desc = &p->desc;
     heed_attn_args *args = &p->args;
     if (call->alibi) {
-        if (floats_of(&p->alibi, call->alibi, "alibi", desc->q_heads) < 0)
+        if (floats_of(&p->alibi, call->alibi, "alibi", desc->q_heads, o->as_bf16) < 0)
             return -1;
         desc->features |= HEED_HAS_ALIBI;
         args->alibi_slope = p->alibi.data;
     }
     if (call->sinks) {
-        if (floats_of(&p->sinks, call->sinks, "sinks", desc->q_heads) < 0)
+        if (floats_of(&p->sinks, call->sinks, "sinks", desc->q_heads, o->as_bf16) < 0)
             return -1;
         desc->features |= HEED_HAS_SINK;
         args->sink = p->sinks.data;

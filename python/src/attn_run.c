@@ -44,7 +44,7 @@ static int dtype_is_there(const problem *p, const attn_options *o)
 {
     const heed_attn_desc *desc = &p->desc;
     if (o->dtype == HEED_DTYPE_NONE || o->dtype == desc->q_type || o->dtype == desc->bias_type ||
-        o->dtype == desc->out_type ||
+        o->dtype == desc->out_type || o->dtype == p->alibi.type || o->dtype == p->sinks.type ||
         (!p->cache && (o->dtype == desc->k_type || o->dtype == desc->v_type)))
         return 0;
     PyErr_Format(PyExc_ValueError,

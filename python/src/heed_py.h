@@ -132,6 +132,7 @@ int arrays_needed(const signature *sig, PyObject *const *values, int n);
 typedef struct numbers {
     void *data; /* int32_t or float */
     int64_t n;
+    uint32_t type; /* of the array of floats that they came from, else HEED_DTYPE_NONE */
     union {
         int32_t i[64];
         float f[64];
@@ -142,6 +143,7 @@ static inline void numbers_none(numbers *x)
 {
     x->data = NULL;
     x->n = 0;
+    x->type = HEED_DTYPE_NONE;
 }
 void numbers_release(numbers *x);
 int numbers_room(numbers *x, int64_t n);
@@ -151,7 +153,7 @@ bool is_list(PyObject *object);
 bool is_number(PyObject *object);
 /* A sequence or 1-D array of integers as int32_t; a single integer counts n times where n >= 0. */
 int int32s_of(numbers *x, PyObject *object, const char *name, int64_t n);
-int floats_of(numbers *x, PyObject *object, const char *name, int64_t n);
+int floats_of(numbers *x, PyObject *object, const char *name, int64_t n, bool as_bf16);
 int int64_of(PyObject *object, const char *name, int64_t least, int64_t *out);
 int float_of(PyObject *object, const char *name, float *out);
 int truth_of(PyObject *object, bool *out);

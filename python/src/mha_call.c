@@ -217,6 +217,7 @@ static int use_cache(layer_call *c)
 static int read_hidden(layer_call *c)
 {
     PyObject *const *given = c->value;
+    const bool as_bf16 = c->self->x_type == HEED_BF16;
     heed_attn_desc *desc = &c->desc;
     heed_mha_args *args = &c->args;
     const int64_t pairs[4] = {args->batch, desc->q_heads, args->q_len, c->keys};
@@ -227,7 +228,8 @@ static int read_hidden(layer_call *c)
         args->mask_from = c->mask_from.data;
     }
     if ((given[C_MASK] && mask_of(&c->mask, given[C_MASK], masked, desc, &args->mask) < 0) ||
-        (given[C_BIAS] && bias_of(&c->bias, given[C_BIAS], false, masked, desc, &args->bias) < 0) ||
+        (given[C_BIAS] &&
+         bias_of(&c->bias, given[C_BIAS], as_bf16, masked, desc, &args->bias) < 0) ||
         (given[C_RANGES] && ranges_of(&c->ranges, given[C_RANGES], pairs, desc, &args->ranges) < 0))
         return -1;
     return given[C_KEY_BLOCKS]
@@ -253,14 +255,15 @@ static int read_positions(layer_call *c)
 static int read_head_numbers(layer_call *c)
 {
     attn_options o = c->self->options;
+    const bool as_bf16 = c->self->x_type == HEED_BF16;
     if (c->value[C_ALIBI]) {
-        if (floats_of(&c->alibi, c->value[C_ALIBI], "alibi", c->desc.q_heads) < 0)
+        if (floats_of(&c->alibi, c->value[C_ALIBI], "alibi", c->desc.q_heads, as_bf16) < 0)
             return -1;
         c->args.alibi_slope = c->alibi.data;
         c->desc.features |= HEED_HAS_ALIBI;
     }
     if (c->value[C_SINKS]) {
-        if (floats_of(&c->sinks, c->value[C_SINKS], "sinks", c->desc.q_heads) < 0)
+        if (floats_of(&c->sinks, c->value[C_SINKS], "sinks", c->desc.q_heads, as_bf16) < 0)
             return -1;
         c->args.sink = c->sinks.data;
         c->desc.features |= HEED_HAS_SINK;

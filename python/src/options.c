@@ -329,7 +329,7 @@ static int floats_of_array(numbers *x, const array *a, const char *name, int64_t
     return 0;
 }
 
-int floats_of(numbers *x, PyObject *object, const char *name, int64_t n)
+int floats_of(numbers *x, PyObject *object, const char *name, int64_t n, bool as_bf16)
 {
     int failed;
     numbers_none(x);
@@ -337,8 +337,9 @@ int floats_of(numbers *x, PyObject *object, const char *name, int64_t n)
         failed = floats_of_list(x, object, name, n);
     } else {
         array a;
-        if (array_of(&a, object, name, false, false) < 0)
+        if (array_of(&a, object, name, false, as_bf16) < 0)
             return -1;
+        x->type = a.type;
         failed = floats_of_array(x, &a, name, n);
         array_release(&a);
     }

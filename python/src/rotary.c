@@ -37,7 +37,7 @@ int rotary_numbers(heed_rotary_desc *r, numbers *freq, const rotary_given *given
         nonzero_of(given->mscale, "mscale", &r->mscale) < 0)
         return -1;
     if (given->freq) {
-        if (floats_of(freq, given->freq, "freq", turned / 2) < 0)
+        if (floats_of(freq, given->freq, "freq", turned / 2, false) < 0)
             return -1;
         r->freq = freq->data;
     }

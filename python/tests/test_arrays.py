@@ -55,6 +55,27 @@ def test_numpy_bf16_as_uint16():
         heed.attention(*bits)
 
 
+def test_bf16_as_uint16_everywhere():
+    """With dtype="bf16" every array of numbers may be uint16, in calls of layers too."""
+    q, k, v = qkv()
+    bits = [bf16_bits(x) for x in (q, k, v)]
+    slopes, sinks, bias = bf16_bits([0.5, 0.25, 0.125, 1]), bf16_bits([1, 0, -1, 2]), bf16_bits(oracle.normal(RNG, 4, 9, 13))
+    near = {"alibi": of_bf16(slopes), "sinks": of_bf16(sinks), "bias": of_bf16(bias)}
+    given = {"alibi": slopes, "sinks": sinks, "bias": bias}
+    for name in near:
+        out = heed.attention(*bits, dtype="bf16", **{name: given[name]})
+        assert (out == heed.attention(*bits, dtype="bf16", **{name: near[name]})).all(), name
+        out = heed.attention(q, k, v, dtype="bf16", **{name: given[name]})  # the array that has the type
+        assert (out == heed.attention(q, k, v, **{name: near[name]})).all(), name
+    w = bf16_bits(oracle.normal(RNG, 16, 16))
+    layer, x = heed.MultiHeadAttention(4, w, w, w, w, dtype="bf16"), bf16_bits(oracle.normal(RNG, 2, 9, 16))
+    for name in near:
+        cut = (lambda a: a[..., :9]) if name == "bias" else lambda a: a
+        assert (layer(x, **{name: cut(given[name])}) == layer(x, **{name: cut(near[name])})).all(), name
+    with pytest.raises(ValueError, match="sinks is of uint16"):
+        heed.attention(q, k, v, sinks=sinks)
+
+
 def test_dtype_that_no_array_has():
     """dtype= converts nothing: it says what uint16 holds, or what the arrays are."""
     q, k, v = qkv()
