@@ -398,7 +398,7 @@
     "q_lens, kv_lens [batch] rows of x and of x_kv\n"                                              \
     "out             is written and returned; with wo it may be x or x_kv, element for element, "  \
     "else shares none\n"                                                                           \
-    "                with them\n"                                                                  \
+    "                with them; without wo none with mask and bias either\n"                       \
     "\n"                                                                                           \
     "Returns [batch, rows, out]. The layer keeps the setting of heed.threads and "                 \
     "heed.backend that it was made\n"                                                              \

@@ -283,6 +283,20 @@ static int read_head_numbers(layer_call *c)
     return 0;
 }
 
+/* Without wo attention writes y, and may still read the others meanwhile. */
+static int y_apart(const layer_call *c)
+{
+    const bool in_place = c->self->proj[3];
+    if (given_apart(&c->y, &c->x, "x", in_place) < 0 ||
+        given_apart(&c->y, &c->x_kv, "x_kv", in_place) < 0)
+        return -1;
+    if (in_place)
+        return 0;
+    return given_apart(&c->y, &c->mask, "mask", false) < 0
+               ? -1
+               : given_apart(&c->y, &c->bias, "bias", false);
+}
+
 static int make_y(layer_call *c)
 {
     const mha_object *self = c->self;
@@ -295,8 +309,7 @@ static int make_y(layer_call *c)
             PyErr_SetString(PyExc_ValueError, "out does not have the rows of x");
             return -1;
         }
-        if (given_apart(&c->y, &c->x, "x", self->proj[3]) < 0 ||
-            given_apart(&c->y, &c->x_kv, "x_kv", self->proj[3]) < 0)
+        if (y_apart(c) < 0)
             return -1;
     } else if (array_new(&c->y, &c->x, self->desc.out_type, 3, shape) < 0) {
         return -1;

@@ -95,6 +95,24 @@ def test_in_place():
     assert (added(x, y, out=y) == want).all()
 
 
+def test_masks_of_a_layer():
+    """Without wo attention writes the result, while it may still read what hides keys."""
+    w, x = oracle.normal(RNG, 8, 8), oracle.normal(RNG, 1, 40, 8)
+    plain, layer = heed.MultiHeadAttention(2, w, w, w), heed.MultiHeadAttention(2, w, w, w, w)
+    wide = oracle.normal(RNG, 1, 40, 48)
+    hidden = wide.view(np.bool_)
+    for name, given in (("bias", wide[..., :40]), ("mask", hidden[..., :40])):
+        want, before = layer(x, **{name: given.copy()}), wide.copy()
+        with pytest.raises(ValueError, match=OVERLAP.format(name)):
+            plain(x, out=wide[:, ::-1, :8], **{name: given})
+        assert (wide == before).all()
+        apart = plain(x, **{name: given.copy()})
+        assert (plain(x, out=wide[..., 40:], **{name: given}) == apart).all()
+        wide[:] = before
+        assert (layer(x, out=wide[:, ::-1, :8], **{name: given}) == want).all()
+        wide[:] = before
+
+
 def test_in_place_of_merge():
     q, k = oracle.normal(RNG, 2, 2, 4, 8), oracle.normal(RNG, 2, 2, 6, 8)
     a, a_lse = heed.attention(q, k, k, return_lse=True)
