@@ -150,6 +150,12 @@ int from_buffer(array *a, PyObject *object, const char *name)
     return buffer_axes(a, name);
 }
 
+static void read_flags(array *a, const dl_versioned *managed)
+{
+    a->read_only = managed->flags & DL_READ_ONLY;
+    a->copied = managed->flags & DL_IS_COPIED;
+}
+
 static int from_capsule(array *a, PyObject *object, const char *name)
 {
     PyObject *method = PyObject_GetAttr(object, word_dlpack), *capsule = NULL;
@@ -179,7 +185,7 @@ static int from_capsule(array *a, PyObject *object, const char *name)
         PyCapsule_SetName(capsule, "used_dltensor_versioned");
         a->managed = managed;
         a->versioned = true;
-        a->read_only = managed->flags & DL_READ_ONLY;
+        read_flags(a, managed);
         Py_DECREF(capsule);
         return from_tensor(a, &managed->tensor, name);
     }
@@ -215,7 +221,7 @@ int array_of(array *a, PyObject *object, const char *name, bool writable, bool a
 {
     int failed;
     array_none(a);
-    a->read_only = false;
+    a->read_only = a->copied = false;
     a->kind = kind_of(object, &a->api);
     if (a->kind < 0)
         return -1;
@@ -235,7 +241,7 @@ int array_of(array *a, PyObject *object, const char *name, bool writable, bool a
         if (!failed) {
             a->managed = managed;
             a->versioned = true;
-            a->read_only = managed->flags & DL_READ_ONLY;
+            read_flags(a, managed);
             failed = from_tensor(a, &managed->tensor, name);
         }
     } else if (a->kind == KIND_DLPACK) {
@@ -245,8 +251,11 @@ int array_of(array *a, PyObject *object, const char *name, bool writable, bool a
     }
     if (!failed && (a->kind == KIND_EXCHANGE || a->kind == KIND_DLPACK))
         failed = is_negated(object, name);
-    if (!failed && writable && a->read_only) {
-        PyErr_Format(PyExc_ValueError, "%s is read-only", name);
+    if (!failed && writable && (a->read_only || a->copied)) {
+        PyErr_Format(PyExc_ValueError,
+                     a->copied ? "%s comes as a copy, and would not be written to"
+                               : "%s is read-only",
+                     name);
         failed = -1;
     }
     if (!failed && writable && (a->kind == KIND_EXCHANGE || a->kind == KIND_DLPACK))

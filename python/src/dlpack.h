@@ -15,6 +15,7 @@ enum {
     DL_E4M3FN = 10
 };
 #define DL_READ_ONLY UINT64_C(1)
+#define DL_IS_COPIED UINT64_C(2)
 
 typedef struct dl_device {
     int32_t type, id;

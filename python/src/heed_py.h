@@ -48,6 +48,7 @@ typedef struct array {
     uint32_t type; /* HEED_F32 .. or EL_* */
     int kind;
     bool has_view, read_only;
+    bool copied; /* the elements are a copy that the library made of its own */
     const struct exchange_api *api;
     Py_buffer view;
     void *managed; /* a DLPack tensor that we own */

@@ -422,6 +422,25 @@ def test_libraries_without_from_dlpack():
     assert ranges.tolist() == heed.masks.segments(np.array([0, 0, 1], np.int32)).tolist()
 
 
+def test_copied_capsule():
+    """A result that is written to a copy would be lost; what is only read may be one."""
+
+    class Copied:
+        def __init__(self, x):
+            self.x = x
+
+        def __dlpack__(self, **options):
+            return self.x.__dlpack__(**{**options, "copy": True})
+
+    q, k, v = qkv()
+    out = Copied(np.zeros((2, 4, 9, 12), np.float32))
+    with pytest.raises(ValueError, match="out comes as a copy"):
+        heed.attention(q, k, v, out=out)
+    assert not out.x.any()
+    want = heed.attention(q, k, v)
+    assert (np.from_dlpack(heed.attention(Copied(q), Copied(k), v)) == want).all()
+
+
 def test_read_only_capsule():
     q, k, v = qkv()
     out = np.empty((2, 4, 9, 12), np.float32)
