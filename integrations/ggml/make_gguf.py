@@ -125,7 +125,12 @@ def main():
     for name, value in (defaults | {"context": 131072, "seed": 1}).items():
         options.add_argument("--" + name, type=int, default=value)
     options.add_argument("--type", choices=TYPES, default="f16")
-    write(options.parse_args())
+    o = options.parse_args()
+    _, block, _ = TYPES[o.type]
+    for name, length in (("heads times --dim", o.heads * o.dim), ("ffn", o.ffn)):
+        if length % block:
+            options.error(f"--{name} is {length}: rows of {o.type} are whole blocks of {block}")
+    write(o)
 
 
 main()

@@ -95,6 +95,7 @@ ggml_cases()
         "HEED_BACKEND=naiv $run/op_test few 2>&1 | grep -c \"^heed: backend 'naiv'\\|is not loaded\" | grep -qx 2" \
         "HEED_GGML=off,foo,matmul $run/op_test few 2>&1 | grep -q \"HEED_GGML has 'foo':\"" \
         "python3 integrations/ggml/bench.py none --turns 0 2>&1 | grep -q 'argument --turns'" \
+        "python3 integrations/ggml/make_gguf.py $built/none --heads 1 --dim 20 --type q8_0 2>&1 | grep -q 'is 20: rows of q8_0'" \
         "BACKENDS=Heed,BLAS $bench | grep -q 'pp512 .* 1.00  1.00 to 1.00'" \
         "BACKENDS=CPU $bench 2>&1 | grep -A 1 'ran without Heed' | grep -q '^heed: a reason'" \
         "HEED_GGML=off BACKENDS=Heed $bench 2>&1 | grep -q 'HEED_GGML=off leaves both'" \
