@@ -378,7 +378,7 @@ static heed_status run_chunk(heed_worker *w, uint32_t run, uint32_t chunk)
     heed_status st = HEED_OK;
     uint32_t state = heed_take(states, w->part, 1);
     heed_worker_point_state(w, heed_piece(states, state));
-    const int goes_on = w->run->head.n_parts == 1 && chunk + 1 < w->sequence->n_chunks;
+    const int goes_on = w->run->head.n_parts == 1 && keys.end < w->keys.end;
     if (keys.first < keys.end)
         st = call_kernel(w, keys, goes_on ? HEED_TILE_GOES_ON : 0);
     else

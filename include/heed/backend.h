@@ -117,7 +117,9 @@ typedef struct heed_rows {
 #define HEED_TILE_WHOLE 2u    /* the key range is not cut: the backend may finish the rows itself */
 #define HEED_TILE_FINISHED 4u /* set by the backend when it did */
 #define HEED_TILE_OUTPUTS 8u  /* second pass: write weights and scores, nothing else */
-#define HEED_TILE_GOES_ON 16u /* the next tile on this scratch has the same rows and later keys */
+/* The next tile on this scratch has the same rows and later keys, unless ranges or key blocks hide all
+ * of these. */
+#define HEED_TILE_GOES_ON 16u
 
 /** heed_tile.mask_blocks */
 enum { HEED_BLOCK_NONE, HEED_BLOCK_ALL, HEED_BLOCK_MIXED };

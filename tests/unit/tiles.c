@@ -12,6 +12,9 @@ static heed_tiling wanted;
 static unsigned char count[BATCH][Q_HEADS][MAX_Q][MAX_KV];
 static float q[BATCH * Q_HEADS * MAX_Q];
 static int n_bad_tiles, n_bad_spans, n_empty_spans, n_together, n_chunks_together;
+static int alone;                        /* the run has one part */
+static int n_broken_promises, n_gone_on; /* HEED_TILE_GOES_ON, which runs of one part have */
+static heed_tile before;                 /* the tile before this one in a run of one part */
 
 static heed_status tiling(const void *machine, const heed_problem *problem, heed_tiling *out)
 {
@@ -48,6 +51,17 @@ static void check_spans(const heed_problem *problem, const heed_tile *t)
     }
 }
 
+/* What follows a tile that goes on has the same rows and later keys. */
+static void check_promise(const heed_tile *t)
+{
+    if (before.flags & HEED_TILE_GOES_ON) {
+        n_gone_on++;
+        n_broken_promises += t->q.data != before.q.data || t->q_first != before.q_first ||
+                             t->n_heads != before.n_heads || t->k_first < before.k_end;
+    }
+    before = *t;
+}
+
 static heed_status run_tile(const void *machine, const void *state, const heed_problem *problem,
                             heed_tile *t, void *scratch)
 {
@@ -59,6 +73,8 @@ static heed_status run_tile(const void *machine, const void *state, const heed_p
     if (!is_good_tile(t) || head != t->first_head)
         __atomic_add_fetch(&n_bad_tiles, 1, __ATOMIC_RELAXED);
     check_spans(problem, t);
+    if (alone)
+        check_promise(t);
     __atomic_add_fetch(t->flags & HEED_TILE_WHOLE ? &n_together : &n_chunks_together,
                        t->kv_heads > 1, __ATOMIC_RELAXED);
     for (int64_t r = 0; r < t->n_heads * t->q_count; r++) {
@@ -203,6 +219,8 @@ static void one(uint64_t seed, uint32_t n_parts)
     draw(&p, seed, n_parts);
     memset(count, 0, sizeof count);
     n_bad_tiles = n_bad_spans = 0;
+    alone = n_parts == 1;
+    before.flags = 0;
     heed_context *context = unit_context(1, "counter");
     heed_attn *plan = NULL;
     size_t bytes;
@@ -227,6 +245,10 @@ int main(void)
     for (uint64_t seed = 1; seed <= 40; seed++)
         for (uint32_t n_parts = 1; n_parts <= 16; n_parts++)
             one(seed * 100 + n_parts, n_parts);
+    for (uint64_t seed = 1; seed <= 300; seed++)
+        one(seed, 1);
+    CHECK(n_gone_on > 0 && n_broken_promises == 0,
+          "%d of %d tiles were said to go on, and others came next", n_broken_promises, n_gone_on);
     CHECK(n_empty_spans > 0, "every row saw something of its tile");
     CHECK(n_together > 0, "no heads were taken together");
     CHECK(n_chunks_together > 0, "no heads' chunks were taken together");
