@@ -127,21 +127,21 @@ static heed_status check_arrays(const heed_attn_desc *desc, const heed_attn_args
 
 /* An allocator may put a tensor without elements, as those of keys are where there are none, at the
  * address of the next one. */
-static heed_status check_sharing(const heed_attn_args *args, heed_error *why)
+static heed_status check_sharing(const heed_attn_args *args, int empty_kv, heed_error *why)
 {
     const void *out = args->out.data;
-    const char *twin = out == args->q.data            ? "q"
-                       : out == args->lse.data        ? "lse"
-                       : out == args->ranges.data     ? "ranges"
-                       : args->kv_len == 0            ? NULL
-                       : out == args->k.data          ? "k"
-                       : out == args->v.data          ? "v"
-                       : out == args->mask.data       ? "mask"
-                       : out == args->bias.data       ? "bias"
-                       : out == args->key_blocks.data ? "key_blocks"
-                       : out == args->weights.data    ? "weights"
-                       : out == args->scores.data     ? "scores"
-                                                      : NULL;
+    const char *twin = out == args->q.data                ? "q"
+                       : out == args->lse.data            ? "lse"
+                       : out == args->ranges.data         ? "ranges"
+                       : !empty_kv && out == args->k.data ? "k"
+                       : !empty_kv && out == args->v.data ? "v"
+                       : args->kv_len == 0                ? NULL
+                       : out == args->mask.data           ? "mask"
+                       : out == args->bias.data           ? "bias"
+                       : out == args->key_blocks.data     ? "key_blocks"
+                       : out == args->weights.data        ? "weights"
+                       : out == args->scores.data         ? "scores"
+                                                          : NULL;
     if (out && twin)
         INVALID("args.out.data equals args.%s.data: out may not share elements with it", twin);
     return HEED_OK;
@@ -150,7 +150,7 @@ static heed_status check_sharing(const heed_attn_args *args, heed_error *why)
 /* How many elements of each axis may be reached, in the tensors that every call has and in lse. */
 typedef struct shapes {
     int64_t q[4], k[4], v[4], out[4], lse[4];
-    int empty_kv;
+    int empty_kv; /* no element of k and v */
 } shapes;
 
 /* The same in tensors of pairs of rows and keys. Separate, because a small call has
@@ -163,7 +163,7 @@ static shapes shapes_of(const heed_attn_desc *desc, const heed_attn_args *args)
 {
     const int64_t b = args->batch, q = args->q_len, kv = args->kv_len, heads = desc->q_heads;
     const int paged = (desc->features & HEED_HAS_PAGES) != 0;
-    const int empty_kv = b == 0 || kv == 0;
+    const int empty_kv = b == 0 || kv == 0 || (paged && args->n_pages == 0);
     /* Packed rows lie behind each other like one long sequence. Where those of k and v end is known
      * only per sequence, so their reach is checked for the most rows that there can be. Starts
      * without HEED_HAS_PACKED do not count: check_arrays refuses them. */
@@ -329,5 +329,5 @@ heed_status heed_validate_args(const heed_attn_desc *desc, heed_attn_args *args,
     settle_views(desc, args, &s);
     if (pairs)
         settle_pairs(desc, args);
-    return check_sharing(args, why);
+    return check_sharing(args, s.empty_kv, why);
 }

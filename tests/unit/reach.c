@@ -97,6 +97,34 @@ static void check_empty(void)
     unit_free(&p);
 }
 
+/* A cache that has no page yet has no element either: nothing is asked of its strides and address. */
+static void check_no_pages(void)
+{
+    static const int32_t table[2] = {-1, -1}, lens[2] = {0, 0};
+    static const float scale = 1;
+    const int64_t far = INT64_MAX / 2;
+    unit_problem p = unit_make(2, 2, 3, 5, 32, 4);
+    heed_error why;
+    p.desc.features = HEED_HAS_PAGES | HEED_HAS_LENS;
+    p.desc.k_type = p.desc.v_type = HEED_Q8_0;
+    p.desc.page_len = 8;
+    p.args.block_table = table;
+    p.args.block_table_stride = 1;
+    p.args.kv_lens = lens;
+    p.args.k = p.args.v = (heed_const_view){p.out, {0}};
+    heed_attn_args args = p.args;
+    CHECK(heed_validate_args(&p.desc, &args, &why) == HEED_OK, "%s", why.text);
+    p.desc.features |= HEED_HAS_QUANT;
+    p.desc.k_type = p.desc.v_type = HEED_I8;
+    p.args.k_quant = p.args.v_quant = (heed_quant){&scale, NULL, {far, far, far, 0}, 0, 0};
+    CHECK(heed_validate_args(&p.desc, &p.args, &why) == HEED_OK, "%s", why.text);
+    check_settled("k", p.args.k.stride, 1);
+    check_settled("v", p.args.v.stride, 1);
+    check_settled("k_quant", p.args.k_quant.stride, 0);
+    check_settled("v_quant", p.args.v_quant.stride, 0);
+    unit_free(&p);
+}
+
 int main(void)
 {
     static const int64_t width[] = {1, 2, 4, 8};
@@ -127,5 +155,6 @@ int main(void)
     CHECK(n_near > 10000 && n_far > 10000, "%d are near, %d are far", n_near, n_far);
     check_sentences();
     check_empty();
+    check_no_pages();
     return checks_end();
 }
