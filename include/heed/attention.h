@@ -221,7 +221,8 @@ typedef struct heed_attn_args {
     const int32_t *kv_starts;
     /** HEED_HAS_PAGES: [batch, block_table_stride] page numbers; k and v are then
      * [n_pages, kv_heads, page_len, ...], and key j of sequence b is row j % page_len of page
-     * block_table[b][j / page_len]. Only entries of keys that some row sees are read */
+     * block_table[b][j / page_len]. Only entries of keys that some row sees by length, causality, window,
+     * ranges and key blocks are read and have to be pages, also where mask or bias hide such a key */
     const int32_t *block_table;
     int64_t block_table_stride; /**< HEED_HAS_PAGES: entries from one sequence to the next, below 2^31 */
     int64_t n_pages;            /**< HEED_HAS_PAGES: pages that k and v have */
@@ -286,8 +287,8 @@ HEED_API heed_status heed_attn_explain(const heed_attn *plan, uint32_t json, cha
                                        size_t *bytes);
 
 /**
- * Tells which kernel runs the sequences of q_len rows that see n_keys keys between them, by length,
- * causality and window.
+ * Tells which kernel runs the sequences of q_len rows that see n_keys keys between them: from the
+ * first to the last by length, causality, window and ranges.
  *
  * q_len, n_keys   at least 0; q_len at most the plan's max_q_len
  * out      receives it; written on success only

@@ -317,8 +317,8 @@ typedef struct heed_append_kernel {
  */
 
 /** heed_attn_kernel.flags: for sequences whose rows see no key outside one range of HEED_FEW_KEYS
- * keys (by length, causality and window). Such a kernel is taken for these where it costs less than the
- * one that the plan has for the query class, and may hand a tile to that one's function. */
+ * keys (by length, causality, window and ranges). Such a kernel is taken for these where it costs less
+ * than the one that the plan has for the query class, and may hand a tile to that one's function. */
 #define HEED_KERNEL_FEW_KEYS 1u
 #define HEED_FEW_KEYS 32
 
