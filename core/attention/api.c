@@ -142,7 +142,7 @@ heed_status heed_attention(heed_context *context, const heed_attn_desc *desc,
     if (st != HEED_OK)
         return heed_report_call(args, st, &why);
     d.max_batch = heed_plan_room(sizes.batch);
-    d.max_q_len = heed_plan_room(sizes.q_len);
+    d.max_q_len = sizes.q_len > 1 ? heed_plan_room(sizes.q_len) : 1; /* no kernel of more */
     d.max_kv_len = heed_plan_room(sizes.kv_len);
     st = heed_plan_get(context, &d, &plan, &why);
     if (st == HEED_OK) {

@@ -175,6 +175,44 @@ static void failing_open(void)
     heed_context_release(context);
 }
 
+static heed_status one_row(const void *machine, const heed_problem *problem, heed_error *why)
+{
+    return problem->query_class == HEED_QUERY_ONE ? supports(machine, problem, why)
+                                                  : heed_refuse(why, "it serves one row alone");
+}
+
+/* A backend of single rows, as of generation, serves calls of one: the simple call too asks for no
+ * kernel of more rows than it has. */
+static void of_one_row(void)
+{
+    heed_context_options options = {.struct_size = sizeof options, .backends = "example"};
+    heed_context *context = NULL;
+    static changed_backend t;
+    float x[HEADS * DIM] = {1, 2, 3, 4, 5, 6, 7, 8}, out[HEADS * DIM] = {0};
+    const heed_const_view rows = {x, {HEADS * DIM, DIM, DIM, 1}};
+    heed_attn_args args = {.struct_size = sizeof args,
+                           .batch = 1,
+                           .q_len = 1,
+                           .kv_len = 1,
+                           .q = rows,
+                           .k = rows,
+                           .v = rows,
+                           .out = {out, {HEADS * DIM, DIM, DIM, 1}}};
+    heed_attn_desc desc = SMALL;
+    desc.max_q_len = 1;
+    example(&t);
+    t.attn.supports = one_row;
+    heed_status st = heed_context_create(&options, &context);
+    st = st == HEED_OK ? heed_context_register(context, &t.backend) : st;
+    CHECK(st == HEED_OK, "%s", heed_last_error());
+    CHECK(heed_attn_supported(context, &desc, NULL) == HEED_OK, "%s", heed_last_error());
+    CHECK(heed_attention(context, &desc, &args) == HEED_OK, "%s", heed_last_error());
+    CHECK(!memcmp(out, x, sizeof x), "one key does not give its value");
+    args.q_len = 2;
+    CHECK(heed_attention(context, &desc, &args) == HEED_ERR_UNSUPPORTED, "two rows are served");
+    heed_context_release(context);
+}
+
 static int n_tiles;
 
 static double free_of_charge(const void *machine, const heed_problem *problem, int64_t q_len,
@@ -453,6 +491,7 @@ int main(void)
     reasons_that_are_long();
     as_many_as_fit();
     failing_open();
+    of_one_row();
     starving_open();
     seen_by_later_plans();
     list_is_an_order();
