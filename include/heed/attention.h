@@ -264,6 +264,7 @@ HEED_API heed_status heed_attn_supported(heed_context *context, const heed_attn_
  * out      receives the plan, to be given back by heed_attn_release; written on success only
  * Errors   HEED_ERR_INVALID     desc is inconsistent, or HEED_BACKEND names an unknown backend;
  *          HEED_ERR_UNSUPPORTED every permitted backend refuses, or what is asked for is reserved;
+ *          HEED_ERR_BACKEND     those that do not refuse could make no plan;
  *          HEED_ERR_NOMEM; HEED_ERR_ABI an impossible struct_size, or an unknown tail that is not zero.
  * Threads  safe.
  */

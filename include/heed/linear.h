@@ -116,6 +116,7 @@ HEED_API heed_status heed_linear_supported(heed_context *context, const heed_lin
  * Errors   HEED_ERR_INVALID     desc is inconsistent, weight or bias is missing or superfluous, or
  *                               HEED_BACKEND names an unknown backend;
  *          HEED_ERR_UNSUPPORTED every permitted backend refuses, or what is asked for is reserved;
+ *          HEED_ERR_BACKEND     those that do not refuse could not make a layer;
  *          HEED_ERR_NOMEM; HEED_ERR_ABI an impossible struct_size, or an unknown tail that is not zero.
  * Threads  safe.
  */

@@ -16,9 +16,11 @@ enum {
     HEED_ERR_INVALID = 1, /**< the caller's mistake; outputs untouched */
     /** every permitted backend refuses, and says why; outputs untouched */
     HEED_ERR_UNSUPPORTED = 2,
-    HEED_ERR_NOMEM = 3,   /**< no memory, or too small a workspace; outputs untouched */
-    HEED_ERR_BACKEND = 4, /**< a backend failed while running; outputs unspecified */
-    HEED_ERR_ABI = 5,     /**< a struct or table of a version that this library cannot read */
+    HEED_ERR_NOMEM = 3, /**< no memory, or too small a workspace; outputs untouched */
+    /** a backend failed while running, which leaves outputs unspecified, or while a plan or a layer
+     * was made */
+    HEED_ERR_BACKEND = 4,
+    HEED_ERR_ABI = 5, /**< a struct or table of a version that this library cannot read */
     /** ranks of a group did not reach each other in time; outputs unspecified */
     HEED_ERR_TRANSPORT = 6
 };
