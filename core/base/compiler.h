@@ -15,6 +15,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "and for little-endian
 #if defined(__GNUC__)
 #define HEED_ALIGNED(n) __attribute__((aligned(n)))
 #define HEED_COLD __attribute__((cold)) /* for error paths: calls of it move out of the hot code */
+#define HEED_AT_LOAD __attribute__((constructor)) /* called when the library or program is loaded */
 #define HEED_OPAQUE(x) __asm__("" : "+r"(x)) /* from here on the compiler knows nothing of x */
 #else
 #error "Heed is written for gcc and clang"

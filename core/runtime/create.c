@@ -122,7 +122,6 @@ heed_status heed_context_create(const heed_context_options *options, heed_contex
     heed_context *context = heed_alloc(&seed, sizeof *context, _Alignof(heed_context));
     if (!context)
         return heed_report(NULL, heed_fail(&why, HEED_ERR_NOMEM, "no memory for a context"), &why);
-    heed_fork_watch();
     memset(context, 0, sizeof *context);
     context->user = seed.user;
     atomic_init(&context->refs, 1);

@@ -148,15 +148,10 @@ static void in_child(void)
     end_fork();
 }
 
-static void watch(void)
+/* At load, not with the first context: that may be a child's, whose parent has used OpenMP. */
+HEED_AT_LOAD static void watch(void)
 {
     pthread_atfork(prepare, in_parent, in_child);
-}
-
-void heed_fork_watch(void)
-{
-    static pthread_once_t once = PTHREAD_ONCE_INIT;
-    pthread_once(&once, watch);
 }
 
 int heed_after_fork(void)

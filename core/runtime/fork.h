@@ -7,9 +7,6 @@
 
 #include "context.h"
 
-/* Installs the handlers of fork. To be called before a context is made. */
-void heed_fork_watch(void);
-
 /* True in a child after fork, where the OpenMP runtime must not be entered. */
 int heed_after_fork(void);
 

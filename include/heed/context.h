@@ -91,7 +91,8 @@ typedef struct heed_context_options {
  *            without an executor its calls run on one thread. Runs of the parent's other threads do
  *            not go on in it. A fork waits until no other thread is making contexts, plans or
  *            layers, but two seconds at the most: after that the plans cached before stay in the
- *            child's memory unused.
+ *            child's memory unused. A child that loads the library itself, after a parent without it
+ *            used GNU's OpenMP, makes its contexts with n_threads 1: that runtime would hang there.
  */
 HEED_API heed_status heed_context_create(const heed_context_options *options, heed_context **out);
 

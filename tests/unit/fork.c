@@ -25,8 +25,30 @@ static int child(heed_context *context, unit_problem *p, const float *want)
                : 0;
 }
 
+/* The parent has used OpenMP, and the library through no context: the first one is the child's. */
+static void child_has_the_first_context(void)
+{
+    unit_problem p = unit_make(2, 4, 200, 200, 32, 3);
+    int status = 0;
+#ifdef _OPENMP
+    int n = 0;
+#pragma omp parallel num_threads(2)
+    __atomic_add_fetch(&n, 1, __ATOMIC_RELAXED);
+    CHECK(n > 0, "OpenMP ran nothing");
+#endif
+    pid_t pid = fork();
+    if (pid == 0) {
+        alarm(30); /* as below */
+        _exit(heed_attention(unit_context(2, NULL), &p.desc, &p.args) != HEED_OK);
+    }
+    CHECK(waitpid(pid, &status, 0) == pid && status == 0,
+          "a child that makes the first context: status %x", status);
+    unit_free(&p);
+}
+
 int main(void)
 {
+    child_has_the_first_context();
     unit_problem p = unit_make(2, 4, 200, 200, 32, 3);
     heed_context *context = unit_context(2, NULL);
     float *want = malloc(p.out_bytes);
