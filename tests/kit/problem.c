@@ -235,6 +235,8 @@ static int take_contents(kit_problem *p, const kit_problem *first)
 /* first is NULL for a problem that goes to the oracle. */
 static int build(kit_problem *p, const kit_spec *spec, int side, const kit_problem *first)
 {
+    if (spec->batch > KIT_MAX_BATCH || spec->q_heads > KIT_MAX_HEADS)
+        abort(); /* the case has more than p has room for */
     memset(p, 0, sizeof *p);
     p->spec = *spec;
     if (unlisted(spec) != (KIT_UNLISTED_Q | KIT_UNLISTED_KV))

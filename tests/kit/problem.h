@@ -12,7 +12,7 @@
 #include "guard.h"
 #include "reference_f64.h"
 
-enum { KIT_MAX_BATCH = 8, KIT_MAX_HEADS = 64 };
+enum { KIT_MAX_BATCH = 8, KIT_MAX_HEADS = 96 };
 
 /** How the tensors lie in memory. */
 enum {
@@ -257,7 +257,8 @@ typedef struct kit_problem {
 
 #define KIT_CANARY 0xff /* every byte of an output before the call: a NaN in every type */
 
-/** Builds the problem with its buffers flush to one side. Returns 0, or -1 when out of memory. */
+/** Builds the problem with its buffers flush to one side. More than KIT_MAX_BATCH sequences or
+ * KIT_MAX_HEADS query heads end the process. Returns 0, or -1 when out of memory. */
 int kit_build(kit_problem *problem, const kit_spec *spec, int side);
 
 /** Builds a problem whose results are held against those of `first`, which has run and is open; the

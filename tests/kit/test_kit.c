@@ -304,6 +304,20 @@ static void names(void)
     free(list.item);
 }
 
+/* A problem's lengths and slopes lie in arrays of one size, and the next member begins behind them. */
+static void rooms(void)
+{
+    kit_list list = {0};
+    int wide = 0;
+    kit_cases(&list);
+    for (size_t n = 0; n < list.n; n++) {
+        const kit_spec *s = &list.item[n].spec;
+        wide += s->batch > KIT_MAX_BATCH || s->q_heads > KIT_MAX_HEADS;
+    }
+    expect(wide == 0, "every case has room for its sequences and heads");
+    free(list.item);
+}
+
 int main(void)
 {
     int covered, pairs;
@@ -314,6 +328,7 @@ int main(void)
     tolerances();
     problems();
     names();
+    rooms();
     kit_coverage(&covered, &pairs);
     expect(covered == pairs && pairs > 2000, "every pair of options is covered");
     return n_failed != 0;
