@@ -209,8 +209,8 @@ static void show_panel(prefill *f, panel *p, const heed_rows *out, uint32_t stag
         float sum = tile->row_sum[p->row + lane - p->unused];
         m[lane] = tile->row_max[p->row + lane - p->unused];
         one_by_sum[lane] = sum == 0 ? 0 : 1 / sum;
-        if (sum == 0)
-            m[lane] = 0;
+        if (sum == 0) /* then 2^(s - m) is 0 however high a score is: a great sink left nothing */
+            m[lane] = INFINITY;
     }
     block b;
     int any = block_of_panel(f, p, weights || stage == HEED_SCORES_BIASED, &b);
