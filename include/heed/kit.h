@@ -404,13 +404,16 @@ static inline double heed_add_sink(uint32_t state_log2, float sink, double *m, d
 
 /**
  * Leaves the final state of a row behind, which its weights are made of. In log2 units a sink beyond
- * 2^24 may ask for a reference that no float is: the distance to the nearest one goes into the sum.
+ * 2^24 may ask for a reference that no float is: the distance to the nearest one goes into the sum. A
+ * sum that this leaves below the normal numbers, of which 1 / sum may be infinite, is 0: so are all
+ * weights then.
  */
 static inline void heed_leave_state(double m, double sum, float *row_max, float *row_sum)
 {
     const double distance = m - (double)(float)m; /* of an infinity a NaN */
+    const double left = distance < 0 || distance > 0 ? sum * exp2(distance) : sum;
     *row_max = (float)m;
-    *row_sum = (float)(distance < 0 || distance > 0 ? sum * exp2(distance) : sum);
+    *row_sum = left < 0x1p-126 ? 0 : (float)left;
 }
 
 /**

@@ -7,7 +7,7 @@
 
 #include "unit.h"
 
-enum { KEYS = 70, ROWS = 40, DIM = 32, NEAR = 64, SINKS = NEAR + 49 };
+enum { KEYS = 70, ROWS = 40, DIM = 32, NEAR = 64, BEYOND = NEAR + 128, SINKS = BEYOND + 49 };
 
 #define Q 4096.0f /* one key's score is Q * K = 12189696, in few bits each; the others have 0 */
 #define K 2976.0f
@@ -28,10 +28,15 @@ static void fill(uint32_t type)
     }
 }
 
-/* Sinks about the greatest score, and then from 2^30 to 1.99 * 2^126 in steps of a factor of 4. */
+/* Sinks about the greatest score; adjacent floats of which some leave so little of a row's sum that its
+ * reciprocal is no float; and from 2^30 to 1.99 * 2^126 in steps of a factor of 4. */
 static float sink_of(int n)
 {
-    return n < NEAR ? Q * K - 4 + (float)n : ldexpf(2 - 1.0f / (float)(n + 1), 30 + 2 * (n - NEAR));
+    if (n < NEAR)
+        return Q * K - 4 + (float)n;
+    if (n < BEYOND)
+        return 3e9f + 256 * (float)(n - NEAR);
+    return ldexpf(2 - 1.0f / (float)(n + 1), 30 + 2 * (n - BEYOND));
 }
 
 /* Returns 0 if the backend does not support the type. */
