@@ -73,6 +73,19 @@ heed_status heed_linear_validate_desc(const heed_linear_desc *desc, heed_linear_
     return HEED_OK;
 }
 
+/* A stride of an axis that is not there comes with a view of something else, and then the first ones
+ * mean something else, too. */
+static heed_status check_axes(const char *where, const char *name, const int64_t stride[4],
+                              int n_axes, heed_error *why)
+{
+    static const char *const number[] = {"no axis", "one axis", "two axes", "three axes"};
+    for (int i = n_axes; i < 4; i++)
+        if (stride[i])
+            INVALID("%s%s.stride[%d] is %lld, 0 is required: it has %s", where, name, i,
+                    (long long)stride[i], number[n_axes]);
+    return HEED_OK;
+}
+
 heed_status heed_linear_validate_weights(const heed_linear_desc *desc,
                                          const heed_const_view *weight, const heed_const_view *bias,
                                          heed_error *why)
@@ -93,6 +106,11 @@ heed_status heed_linear_validate_weights(const heed_linear_desc *desc,
         INVALID("bias is NULL, but desc.features has HEED_LINEAR_HAS_BIAS");
     if (!has_bias && bias && bias->data)
         INVALID("bias is given, but desc.features lacks HEED_LINEAR_HAS_BIAS");
+    heed_status st = check_axes("", "weight", weight->stride, per_head + 2, why);
+    if (st == HEED_OK && has_bias)
+        st = check_axes("", "bias", bias->stride, 1, why);
+    if (st != HEED_OK)
+        return st;
     if (has_bias &&
         !heed_strides_reach(bias->stride, 1, &out_dim, heed_dtype_bytes(desc->bias_type)))
         INVALID("bias has a stride of %lld that reaches beyond the address space",
@@ -101,7 +119,7 @@ heed_status heed_linear_validate_weights(const heed_linear_desc *desc,
 }
 
 /* Presence and reach: the farthest element on either side must be addressable. */
-static heed_status check_view(const char *name, const void *data, const int64_t *stride,
+static heed_status check_view(const char *name, const void *data, const int64_t stride[4],
                               int is_output, int64_t rows, int64_t cols, uint32_t type,
                               heed_error *why)
 {
@@ -110,6 +128,9 @@ static heed_status check_view(const char *name, const void *data, const int64_t 
         return HEED_OK; /* no element to point at */
     if (!data)
         INVALID("args.%s is NULL", name);
+    heed_status st = check_axes("args.", name, stride, 2, why);
+    if (st != HEED_OK)
+        return st;
     for (int i = 0; i < 2; i++)
         if (is_output && shape[i] != 1 && stride[i] == 0)
             INVALID("args.%s.stride[%d] (%s) is 0 for %lld elements: outputs cannot broadcast",

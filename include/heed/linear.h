@@ -76,7 +76,7 @@ typedef struct heed_linear_desc {
 typedef struct heed_linear heed_linear;
 
 /**
- * What changes from call to call. Views have two axes: strides stride[0] and stride[1].
+ * What changes from call to call. Views have two axes: stride[0] and stride[1]; the others are 0.
  *
  * Ownership   all memory is the caller's and must stay as it is until the call has ended. y shares
  *             no element with x, and with residual none but the same one.
@@ -110,8 +110,8 @@ HEED_API heed_status heed_linear_supported(heed_context *context, const heed_lin
  *
  * weight   in w_type: [in_dim, out_dim] (IN_OUT) or [out_dim, in_dim] (OUT_IN), strides stride[0] and
  *          stride[1]; with heads [heads, in_dim, out_dim / heads] or [heads, out_dim / heads, in_dim],
- *          strides stride[0] to stride[2]. Not needed after the call
- * bias     [out_dim] in bias_type, stride stride[0]; NULL without HEED_LINEAR_HAS_BIAS. Copied too
+ *          strides stride[0] to stride[2]. Further ones are 0. Not needed after the call
+ * bias     [out_dim] in bias_type, stride[0] alone; NULL without HEED_LINEAR_HAS_BIAS. Copied too
  * out      receives the layer, to be given back by heed_linear_release; written on success only
  * Errors   HEED_ERR_INVALID     desc is inconsistent, weight or bias is missing or superfluous, or
  *                               HEED_BACKEND names an unknown backend;

@@ -252,6 +252,7 @@ void kit_linear_describe(kit_linear *p)
     stride[n + transposed] = t[KIT_LINEAR_W].row_stride;
     stride[n + !transposed] = t[KIT_LINEAR_W].col_stride;
     t[KIT_LINEAR_BIAS].view.stride[0] = t[KIT_LINEAR_BIAS].col_stride;
+    t[KIT_LINEAR_BIAS].view.stride[1] = 0; /* it has one axis */
 }
 
 int kit_linear_build(kit_linear *p, const kit_linear_spec *spec, int side)

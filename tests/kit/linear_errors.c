@@ -49,6 +49,24 @@ static const char *broken_stride(void *call, int arg, uint32_t pick)
                : NULL;
 }
 
+/* A stride of an axis that the matrix does not have: of a view made for something else, as weights of
+ * several heads are where desc.heads is forgotten. */
+static const char *one_axis_more(void *call, int arg, uint32_t pick)
+{
+    layer *l = call;
+    const int axes = arg == KIT_LINEAR_BIAS                       ? 1
+                     : arg == KIT_LINEAR_W && l->p.spec.heads > 1 ? 3
+                                                                  : 2;
+    const int axis = axes + (int)pick % (4 - axes);
+    static char word[40];
+    static const char *const name[] = {"args.x", "weight", "bias", "args.residual", "args.y"};
+    int64_t *const stride[] = {l->p.args.x.stride, l->weight.stride, l->bias.stride,
+                               l->p.args.residual.stride, l->p.args.y.stride};
+    stride[arg][axis] = pick & 4 ? -1 : 1;
+    snprintf(word, sizeof word, "%s.stride[%d]", name[arg], axis);
+    return word;
+}
+
 static const char *bias_alone(void *call, int arg, uint32_t pick)
 {
     layer *l = call;
@@ -143,9 +161,12 @@ static const kit_mistake mistakes[] = {
     {"weight_none", "weight", AT_CREATION, INVALID, PUT(weight_given, 0)},
     {"weight_null", "weight", AT_CREATION, INVALID, PUT(weight.data, 0)},
     {"weight_strides", "weight", AT_CREATION, INVALID, DO(broken_stride, KIT_LINEAR_W, 24)},
+    {"weight_axes", "weight", AT_CREATION, INVALID, DO(one_axis_more, KIT_LINEAR_W, 8)},
     {"bias_none", "bias", AT_CREATION, INVALID, PUT(bias_given, 0), .with = BIAS},
     {"bias_null", "bias", AT_CREATION, INVALID, PUT(bias.data, 0), .with = BIAS},
     {"bias_stride", "bias", AT_CREATION, INVALID, DO(broken_stride, KIT_LINEAR_BIAS, 8),
+     .with = BIAS},
+    {"bias_axes", "bias", AT_CREATION, INVALID, DO(one_axis_more, KIT_LINEAR_BIAS, 8),
      .with = BIAS},
     {"bias_alone", "bias", AT_CREATION, INVALID, DO(bias_alone, 0, 1)},
     {"context_null", "context", AT_CREATION, INVALID, PUT(context, 0)},
@@ -160,6 +181,10 @@ static const kit_mistake mistakes[] = {
     {"x_strides", "args.x", AT_RUN, INVALID, DO(broken_stride, KIT_LINEAR_X, 16), .with = ROWS},
     {"y_strides", "args.y", AT_RUN, INVALID, DO(broken_stride, KIT_LINEAR_Y, 16), .with = ROWS},
     {"residual_strides", "args.residual", AT_RUN, INVALID, DO(broken_stride, KIT_LINEAR_R, 16),
+     .with = RESIDUAL | ROWS},
+    {"x_axes", "args.x", AT_RUN, INVALID, DO(one_axis_more, KIT_LINEAR_X, 8), .with = ROWS},
+    {"y_axes", "args.y", AT_RUN, INVALID, DO(one_axis_more, KIT_LINEAR_Y, 8), .with = ROWS},
+    {"residual_axes", "args.residual", AT_RUN, INVALID, DO(one_axis_more, KIT_LINEAR_R, 8),
      .with = RESIDUAL | ROWS},
     {"y_is_x", "args.y", AT_RUN, INVALID, DO(y_is_x, 0, 1), .with = ROWS},
     {"residual_is_y_backwards", "residual", AT_RUN, INVALID, DO(residual_backwards, 0, 1),
