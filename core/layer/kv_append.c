@@ -172,6 +172,23 @@ static heed_status check_side(const heed_kv_append_args *a, int is_v, heed_error
     return st == HEED_OK && s.fresh ? check_fresh(quant, &s.quant, s.to_type, shape, why) : st;
 }
 
+/* Where both caches are the same memory, as where values are a view of the keys, values would take the
+ * place of keys that are others. */
+static heed_status check_apart(const heed_kv_append_args *a, heed_error *why)
+{
+    const uint64_t both = HEED_APPEND_HADAMARD_K | HEED_APPEND_HADAMARD_V;
+    const uint64_t transformed = a->options & both;
+    const int same = a->k.data == a->v.data && a->k_type == a->v_type &&
+                     memcmp(a->k.stride, a->v.stride, sizeof a->k.stride) == 0 &&
+                     a->k_cache_type == a->v_cache_type && !heed_is_code(a->k_cache_type) &&
+                     memcmp(a->k_cache.stride, a->v_cache.stride, sizeof a->k_cache.stride) == 0 &&
+                     (!transformed || transformed == both);
+    const int empty = !a->v_dim || !a->batch || !a->len || !a->capacity;
+    if (!empty && a->v_cache.data == a->k_cache.data && !same)
+        INVALID("args.v_cache.data equals args.k_cache.data: values would overwrite keys");
+    return HEED_OK;
+}
+
 /* Checks where the rows of sequence b go: below capacity, and into pages that exist. */
 static heed_status check_room(const heed_kv_append_args *a, int64_t b, heed_error *why)
 {
@@ -209,6 +226,8 @@ heed_status heed_kv_append_check(const heed_kv_append_args *a, heed_error *why)
         st = heed_check_rows(&lists, why);
     for (int is_v = 0; is_v < (a->v_dim ? 2 : 1) && st == HEED_OK; is_v++)
         st = check_side(a, is_v, why);
+    if (st == HEED_OK)
+        st = check_apart(a, why);
     for (int64_t b = 0; b < a->batch && st == HEED_OK; b++)
         st = check_room(a, b, why);
     return st;

@@ -51,7 +51,7 @@ typedef struct heed_kv_append_args {
     heed_const_view v; /**< as k, of v_dim columns; not given where v_dim is 0 */
     /** [batch, kv_heads, capacity, qk_dim], or [n_pages, kv_heads, page_len, qk_dim] */
     heed_view k_cache;
-    heed_view v_cache;   /**< as k_cache, of v_dim columns; not given where v_dim is 0 */
+    heed_view v_cache;   /**< apart from k_cache, of v_dim columns; not given where v_dim is 0 */
     const int32_t *lens; /**< [batch] new rows of each sequence, 0 to len; NULL: len */
     /** [batch] with packed rows: row i of sequence b is row starts[b] + i. NULL: not packed */
     const int32_t *starts;

@@ -63,6 +63,17 @@ static const char *v_alone(void *of, int arg, uint32_t pick)
     return "";
 }
 
+/* Values go where keys go, as those do that are a view of the keys: but here they are others. */
+static const char *one_cache(void *of, int arg, uint32_t pick)
+{
+    heed_kv_append_args *a = &((call *)of)->append;
+    (void)arg;
+    a->v_cache.data = a->k_cache.data;
+    if (pick && a->k_cache_type == a->v_cache_type && a->qk_dim == a->v_dim)
+        memcpy(a->v_cache.stride, a->k_cache.stride, sizeof a->k_cache.stride);
+    return a->batch && a->len && a->capacity ? "args.v_cache.data equals args.k_cache.data" : NULL;
+}
+
 static const char *small_table(void *of, int arg, uint32_t pick)
 {
     heed_kv_append_args *a = &((call *)of)->append;
@@ -282,6 +293,7 @@ static const kit_mistake append_mistakes[] = {
     {"k_cache", "k_cache", 0, INVALID, DO(broken_view, K_CACHE, 48), WITH(ROWS)},
     {"v", "args.v", 0, INVALID, DO(broken_view, V, 48), WITH(ROWS | VALUES)},
     {"v_cache", "v_cache", 0, INVALID, DO(broken_view, V_CACHE, 48), WITH(ROWS | VALUES)},
+    {"one cache", "v_cache", 0, INVALID, DO(one_cache, 0, 2), WITH(ROWS | VALUES)},
     {"lens", "lens", 0, INVALID, DO(bad_list, LENS, 12)},
     {"cache_lens", "cache_lens", 0, INVALID, DO(bad_list, CACHE_LENS, 12)},
     {"starts", "starts", 0, INVALID, DO(bad_list, STARTS, 12), WITH(PACKED)},
