@@ -435,6 +435,17 @@ static const char *odd_dims(void *of, int arg, uint32_t pick)
     return "dims";
 }
 
+/* Frequencies, and a base that would give others. */
+static const char *base_beside_freq(void *of, int arg, uint32_t pick)
+{
+    static const float freq[] = {1}; /* not read */
+    heed_rotary_args *a = &((call *)of)->rotary;
+    (void)arg;
+    a->rotary.freq = freq;
+    a->rotary.base = pick ? 500000 : 10000; /* the default, too */
+    return "base is";
+}
+
 #define NOT_FINITE KIT_BITS_NAN, KIT_BITS_INF, KIT_BITS_MINUS_INF
 /* clang-format off */
 static const kit_mistake rotary_mistakes[] = {
@@ -459,6 +470,7 @@ static const kit_mistake rotary_mistakes[] = {
     {"style none", "NONE", 0, INVALID, PUT(rotary.rotary.style, HEED_ROTARY_NONE), WITH(KNOWN)},
     {"dims", "dims", 0, INVALID, DO(odd_dims, 0, 3), WITH(STYLE)},
     {"base", "base", 0, INVALID, PUT(rotary.rotary.base, KIT_BITS_MINUS_1, NOT_FINITE), WITH(STYLE)},
+    {"base beside freq", "base", 0, INVALID, DO(base_beside_freq, 0, 2), WITH(STYLE)},
     {"scale", "scale", 0, INVALID, PUT(rotary.rotary.scale, KIT_BITS_MINUS_1, NOT_FINITE),
      WITH(STYLE)},
     {"mscale", "mscale", 0, INVALID, PUT(rotary.rotary.mscale, NOT_FINITE), WITH(STYLE)},

@@ -321,6 +321,38 @@ static void check_far_rows(heed_context *context, const layer_setup *s, uint64_t
     munmap(x, bytes);
 }
 
+/* ---- parts that do not fit together ---------------------------------------------------------- */
+
+/* The way out takes the heads' columns, all of them and no more. */
+static void check_width(heed_context *context, layer_setup *s)
+{
+    static const uint32_t width[] = {DIM - 1, DIM / HEADS, 1};
+    heed_mha *mha = NULL;
+    for (int i = 0; i < 3; i++) {
+        s->out.in_dim = width[i];
+        CHECK_REFUSED(layer_create(context, s, &mha), HEED_ERR_INVALID,
+                      "2 heads of v_dim 8 make 16");
+        CHECK(!mha, "width %u: there is a layer", width[i]);
+    }
+    s->out.in_dim = DIM;
+}
+
+/* A layer whose rows have lengths needs them. */
+static void check_no_lens(heed_context *context, layer_setup *s)
+{
+    const heed_attn_desc attn = s->attn;
+    heed_mha *mha = NULL;
+    s->attn.features |= HEED_HAS_LENS;
+    CHECK_OK(layer_create(context, s, &mha));
+    memset(s->y, 0x77, sizeof s->y);
+    const float before = s->y[0];
+    CHECK_REFUSED(heed_mha_run(mha, &s->args, NULL, 0), HEED_ERR_INVALID,
+                  "args.q_lens is NULL, but the layer has HEED_HAS_LENS");
+    CHECK(memcmp(&before, s->y, sizeof before) == 0, "y was written");
+    heed_mha_release(mha);
+    s->attn = attn;
+}
+
 int main(void)
 {
     layer_setup *s = layer_prepare();
@@ -338,6 +370,8 @@ int main(void)
     check_far_rows(context, s, 0);
     check_far_rows(context, s, HEED_HAS_LENS);
     check_far_rows(context, s, HEED_HAS_PACKED);
+    check_width(context, s);
+    check_no_lens(context, s);
     check_rounding();
     check_fork(s);
     heed_context_release(context);
