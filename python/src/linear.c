@@ -86,7 +86,7 @@ int make_linear(heed_context *context, heed_linear_desc *desc, PyObject *weight,
 {
     array w, b;
     heed_const_view w_view = {NULL, {0}}, b_view = {NULL, {0}};
-    int failed = -1;
+    int failed = -1, axes;
     array_none(&b);
     if (float_array(&w, weight, weight_name, false, desc->w_type, as_bf16) < 0)
         return -1;
@@ -99,7 +99,8 @@ int make_linear(heed_context *context, heed_linear_desc *desc, PyObject *weight,
     if (!desc->y_type)
         desc->y_type = desc->x_type;
     w_view.data = w.data;
-    memcpy(w_view.stride, w.stride, (size_t)w.axes * sizeof *w.stride);
+    axes = desc->heads == 1 ? 2 : w.axes; /* of one head the library sees its matrix */
+    memcpy(w_view.stride, w.stride + (w.axes - axes), (size_t)axes * sizeof *w.stride);
     if (bias) {
         if (read_bias(&b, bias, bias_name, as_bf16, desc) < 0)
             goto end;

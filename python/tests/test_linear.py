@@ -89,6 +89,9 @@ def test_linear_types_and_heads():
     oracle.check(heed.Linear(w)(x), want)
     half = heed.Linear(w.astype(np.float16), x_dtype="f32")
     oracle.check(half(x), np.concatenate([x.astype(float) @ m.astype(np.float16).astype(float).T for m in w], 1))
+    for one in w[:1], np.asfortranarray(w[:1]):
+        oracle.check(heed.Linear(one)(x), want[:, :8])
+        oracle.check(heed.Linear(one.swapaxes(1, 2), layout="in_out")(x), want[:, :8])
     y = heed.Linear(w, y_dtype="f16")(x)
     assert y.dtype == np.float16
     oracle.check(y, want, "f16")
