@@ -372,13 +372,13 @@ static int encode_in_place(const side *s, uint32_t n_heads, int64_t from, int64_
                         stride[1], to, at);
 }
 
-/* The same of rows that have to be transformed or brought together before, as f32. Rows that were as
- * well written before may be written again. */
+/* The same of rows that have to be transformed or, for codes, brought together before, as f32. */
 static int encode_copies(const side *s, uint32_t n_heads, int64_t from, int64_t to, int64_t at)
 {
     float x[CHUNK];
     const int64_t most = CHUNK / s->dim;
-    if (most == 0 || s->to_type == HEED_F32 || !(s->hadamard || heed_is_code(s->to_type)))
+    const int apart = heed_is_code(s->to_type) && s->from->stride[3] != 1;
+    if (most == 0 || s->to_type == HEED_F32 || !(s->hadamard || apart))
         return 0;
     for (int64_t h = 0, n; h < n_heads; h += n) {
         n = n_heads - h < most ? n_heads - h : most;
