@@ -31,13 +31,17 @@ typedef struct heed_cross {
 /* The products of decode with runs of one type of codes: decode/coded_products.inc.h. */
 typedef struct heed_simd_coded heed_simd_coded;
 
+/* Of which dims runs are read as they lie: of 64 and 128 alone, of others too, those that are multiples of
+ * 64 in pages alone, or of all. */
+enum { HEED_RUNS_USUAL, HEED_RUNS_UNEVEN, HEED_RUNS_ANY };
+
 /* What is worth doing on this CPU: tuning.c says why. It is the `machine` of the backends' kernels.
  * None of it changes a bit of an f32 problem's results. */
 typedef struct heed_simd_tuning {
     uint32_t lanes;          /* floats of a vector: 8 or 16 */
     uint32_t prefetch_l1;    /* vector loops prefetch to L1, if that gains (48 KiB, AMD), else L2 */
     uint32_t fetched_l2;     /* decode reads runs in order, with lines fetched into L2 */
-    uint32_t any_dims;       /* so it reads runs of dims other than 64 and 128, too */
+    uint32_t any_dims;       /* so it reads runs of dims other than 64 and 128, too: HEED_RUNS_* */
     uint32_t fetched;        /* the same into L1, which has to be large enough for it */
     uint32_t fetched_beside; /* heads side by side too, from so many rows of each on; 0: never */
     uint32_t hops;           /* short runs are read so in any case: decode/order.inc.h */
@@ -57,6 +61,14 @@ typedef struct heed_simd_tuning {
     uint32_t factors_first;     /* factors of runs of Q formats are read before their codes */
     const heed_simd_coded *coded; /* what these and f8_e4m3 are decoded by; NULL: as other codes */
 } heed_simd_tuning;
+
+/* Are runs of this problem's keys, not of 64 or 128 dims, read as they lie? */
+static inline int heed_simd_reads_runs(const heed_simd_tuning *tuning, const heed_problem *problem)
+{
+    const int paged = (problem->features & HEED_HAS_PAGES) != 0;
+    return tuning->any_dims == HEED_RUNS_ANY ||
+           (tuning->any_dims == HEED_RUNS_UNEVEN && (paged || problem->qk_dim % 64));
+}
 
 /* Kernels that a compiler may be unable to build: by vdpbf16ps, by integer products of codes with
  * what the backend's kernels need anyway, and by those of AVX-VNNI. */

@@ -30,8 +30,13 @@ static heed_simd_tuning choices(const heed_cpu *cpu, uint32_t lanes, uint32_t bu
          * 0.98; heads side by side of 96 and 256 dims 0.41 to 0.97, in pages 0.66 to 1.14 (Zen 4). By
          * AVX-512, 96 dims 0.72 to 0.84, 256 dims 0.95 to 1.02, heads side by side 0.68 to 0.72 and 0.81
          * to 0.91; by AVX2 80, 96 and 256 dims 0.79 to 1.03, heads side by side 0.65 to 0.90 and once 1.03
-         * (Intel with AMX). Not measured on a Zen 5. */
-        .any_dims = zen4 || intel,
+         * (Intel with AMX). 80 to 240 dims, no multiples of 64: one head 0.55 to 1.09, heads side by side
+         * 0.40 to 0.95, in pages 0.44 to 0.88; 192, 256 and 512: 16-bit 0.97 to 1.4 and side by side 0.84 to
+         * 1.27, f32 0.87 to 1.13, but in pages 0.75 to 1.04; by AVX2 0.4 to 0.97, f32 of four rows up to
+         * 1.36 (Zen 5). */
+        .any_dims = zen4 || intel ? HEED_RUNS_ANY
+                    : zen5        ? HEED_RUNS_UNEVEN
+                                  : HEED_RUNS_USUAL,
         /* One head of 1 to 7 rows, relative to block by block or crosswise. Hot, from L2 and L3: f32 by
          * AVX-512 0.61 to 0.93, 16-bit 0.57 to 0.82, pairs 0.63 to 0.90; by AVX2 16-bit 0.46 to 0.82.
          * Cold, 128 dims: f16 of four rows 0.91, of one or two 1.0 to 1.08, f32 and pairs of one or two

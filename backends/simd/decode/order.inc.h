@@ -76,23 +76,17 @@ V_INLINE void woven_others(uint32_t type, int64_t dims, decode *d, float *lent, 
     RUN_LOOP(far, name, type, dims, &run_fetch)                                                    \
     RUN_LOOP(near, name, type, dims, &near_fetch)                                                  \
     static const run_loops loops_##name##_##dims = {far_##name##_##dims, near_##name##_##dims};
-/* Of other dims, always with lines fetched into L2. */
-#define RUN_ODD_LOOPS(name, type)                                                                  \
-    RUN_OTHERS(name, type, RUN_ANY)                                                                \
-    RUN_LOOP(far, name, type, RUN_ANY, &run_fetch)                                                 \
-    static const run_loops loops_##name##_odd = {far_##name##_RUN_ANY, far_##name##_RUN_ANY};
 #if PAIR == 1
 RUN_LOOPS(f32, HEED_F32, 64)
 RUN_LOOPS(f32, HEED_F32, 128)
-RUN_ODD_LOOPS(f32, HEED_F32)
+RUN_LOOPS(f32, HEED_F32, RUN_ANY)
 RUN_LOOPS(f16, HEED_F16, 64)
 RUN_LOOPS(f16, HEED_F16, 128)
-RUN_ODD_LOOPS(f16, HEED_F16)
+RUN_LOOPS(f16, HEED_F16, RUN_ANY)
 #endif
 RUN_LOOPS(bf16, HEED_BF16, 64)
 RUN_LOOPS(bf16, HEED_BF16, 128)
-RUN_ODD_LOOPS(bf16, HEED_BF16)
-#undef RUN_ODD_LOOPS
+RUN_LOOPS(bf16, HEED_BF16, RUN_ANY)
 #undef RUN_LOOPS
 #undef RUN_OTHERS
 #undef RUN_LOOP
@@ -102,11 +96,11 @@ static const run_loops *loops_of(const heed_problem *p)
     const int wide = p->qk_dim == 128, odd = !wide && p->qk_dim != 64;
 #if PAIR == 1
     if (p->k_type == HEED_F32)
-        return odd ? &loops_f32_odd : wide ? &loops_f32_128 : &loops_f32_64;
+        return odd ? &loops_f32_RUN_ANY : wide ? &loops_f32_128 : &loops_f32_64;
     if (p->k_type == HEED_F16)
-        return odd ? &loops_f16_odd : wide ? &loops_f16_128 : &loops_f16_64;
+        return odd ? &loops_f16_RUN_ANY : wide ? &loops_f16_128 : &loops_f16_64;
 #endif
-    return odd ? &loops_bf16_odd : wide ? &loops_bf16_128 : &loops_bf16_64;
+    return odd ? &loops_bf16_RUN_ANY : wide ? &loops_bf16_128 : &loops_bf16_64;
 }
 
 /* Works on the blocks of a short run, and fetches what the work comes to RUN_HOP bytes later, be it

@@ -22,7 +22,7 @@ static int suits_any_run(const decode *d)
 {
     const heed_problem *p = d->problem;
     const heed_tile *t = d->tile;
-    return p->qk_dim >= 64 && p->qk_dim % (16 * PAIR) == 0 && p->v_dim == p->qk_dim &&
+    return p->qk_dim >= 64 && p->qk_dim % 16 == 0 && p->v_dim == p->qk_dim &&
            p->k_type == p->v_type && !heed_is_code(p->k_type) && t->k.dim_stride == 1 &&
            t->v.dim_stride == 1 && (!t->pages || (!d->masked && p->page_len % DECODE_BLOCK == 0));
 }
@@ -82,7 +82,8 @@ static int crosswise(const heed_simd_tuning *tuning, const decode *d, int64_t he
 /* Are the blocks of so many heads read in the order in which they lie? */
 static int in_order(const heed_simd_tuning *tuning, const decode *d, int64_t heads)
 {
-    const uint32_t far = has_usual_dims(d) ? tuning->fetched_l2 : tuning->any_dims;
+    const int far =
+        has_usual_dims(d) ? tuning->fetched_l2 != 0 : heed_simd_reads_runs(tuning, d->problem);
     return (far && suits_any_run(d)) || suits_fetching(tuning, d, heads);
 }
 
@@ -221,7 +222,8 @@ V_INLINE int64_t run_dims(const decode *d, int64_t dims)
 V_INLINE void run_scores(uint32_t type, int rows, int64_t dims, const decode *d, int64_t r,
                          const run_side *side, const fetch *f, float *scores)
 {
-    const int64_t n = run_dims(d, dims), q_stride = n / PAIR, step = side->step;
+    const int64_t n = run_dims(d, dims), step = side->step;
+    const int64_t q_stride = dims == RUN_ANY ? d->q_stride : n / PAIR;
     const char *k = side->at;
     vf s[DECODE_BLOCK / 4][DOT_PARTS];
     for (int j = 0; j < DECODE_BLOCK; j += 4, k += 4 * step) {
@@ -245,9 +247,11 @@ V_INLINE void run_values(uint32_t type, int rows, int64_t dims, const decode *d,
         .even = 1, .first = side->at, .step = side->step, .more = side->more};
     const int64_t ahead = side->ahead, stride = d->tile->acc_stride;
     float *acc = d->tile->acc + r * stride;
-#define RUN_WEIGH(rows, vectors, first, dim, ahead)                                                \
-    weigh_keys(type, rows, vectors, 0, weights + first * DECODE_BLOCK, &values, NULL,              \
+#define RUN_WEIGH_FEW(rows, vectors, few, first, dim, ahead)                                       \
+    weigh_keys(type, rows, vectors, few, weights + first * DECODE_BLOCK, &values, NULL,            \
                DECODE_BLOCK / PAIR, dim, acc + first * stride, stride, ahead, f)
+#define RUN_WEIGH(rows, vectors, first, dim, ahead)                                                \
+    RUN_WEIGH_FEW(rows, vectors, 0, first, dim, ahead)
 #if SUM_DIMS >= 256
     if (dims == 64) {
         RUN_WEIGH(rows, 4, 0, 0, ahead);
@@ -257,8 +261,8 @@ V_INLINE void run_values(uint32_t type, int rows, int64_t dims, const decode *d,
             RUN_WEIGH(rows, 4, 0, i, ahead);
         for (; i + 32 <= d->problem->v_dim; i += 32)
             RUN_WEIGH(rows, 2, 0, i, ahead);
-        if (PAIR == 1 && i < d->problem->v_dim) /* 16 dims, which pairs never leave */
-            RUN_WEIGH(rows, PAIR, 0, i, ahead);
+        if (i < d->problem->v_dim) /* 16 dims: half of two vectors of pairs */
+            RUN_WEIGH_FEW(rows, PAIR, PAIR == 2 ? 16 : 0, 0, i, ahead);
     } else if (rows <= 2) {
         RUN_WEIGH(rows, 8, 0, 0, ahead);
     } else if (type == HEED_F32 && side->more && ahead) {
@@ -278,6 +282,7 @@ V_INLINE void run_values(uint32_t type, int rows, int64_t dims, const decode *d,
         RUN_WEIGH(rows, 2, 0, i, ahead);
 #endif
 #undef RUN_WEIGH
+#undef RUN_WEIGH_FEW
 }
 
 /* Turns the scores of rows of a block into weights. */

@@ -60,7 +60,9 @@ int heed_decode_takes_heads(const heed_simd_tuning *tuning, const heed_problem *
     const int paged = (problem->features & HEED_HAS_PAGES) != 0;
     const int codes = heed_is_code(problem->k_type);
     /* Codes of 96 and 256 dims in pages take up to 1.3 of the time head by head (Zen 4). */
-    const int others = tuning->any_dims && dims >= 64 && dims % 16 == 0 && !(codes && paged);
+    const int others =
+        (codes ? tuning->any_dims && !paged : heed_simd_reads_runs(tuning, problem)) &&
+        dims >= 64 && dims % 16 == 0;
     const uint64_t terms =
         HEED_HAS_WEIGHTS | HEED_HAS_SCORES |
         (paged || codes ? HEED_HAS_MASK | HEED_HAS_BIAS | HEED_HAS_RANGES | HEED_HAS_KEY_BLOCKS
