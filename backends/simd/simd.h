@@ -54,6 +54,7 @@ typedef struct heed_simd_tuning {
     int64_t linear_far_bytes;   /* of 2 rows and more: layers of which a whole block is fetched ahead */
     uint32_t linear_ahead_word; /* linear of few rows: how far ahead w is fetched, of 4 bytes */
     uint32_t linear_ahead_half; /* and of 2: bytes in each of its streams */
+    uint32_t linear_ahead_of;   /* of so many; fewer are fetched as much further ahead, 0: no further */
     uint32_t dot_bf16;          /* vdpbf16ps is fast, and its kernels are built */
     uint32_t dot_int8;          /* so are integer products of codes */
     uint32_t dot_vnni;          /* so are those by vpdpbusd of AVX-VNNI */

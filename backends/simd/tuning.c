@@ -78,26 +78,35 @@ static heed_simd_tuning choices(const heed_cpu *cpu, uint32_t lanes, uint32_t bu
         /* On AMD a copy of V takes longer than it saves, with 32 KiB of L1 as with 48. */
         .pack_v = !amd,
         /* Rows 4 KiB and more apart, relative to copying their blocks: 0.95 to 0.98 by AVX-512 and
-         * AVX2 (Intel, 1024 to 8192 inputs of f32). Not measured on AMD. */
-        .x_any_sets = intel,
+         * AVX2 (Intel, 1024 to 8192 inputs of f32); 0.99 of 1024 and 2048, 0.96 of 4096 (Zen 5). Not measured
+         * on a Zen 4. */
+        .x_any_sets = intel || zen5,
         /* Relative to all rows meeting a block before the next one: 0.94 to 0.99 of 384 inputs, 0.95 to 1.02
          * of 768, 0.98 to 1.0 of 1024, 0.99 to 1.03 of 1536, 1.07 of 2048; by AVX2 0.98 to 1.0 (Intel Ice
-         * Lake, f32). Not measured on AMD. */
+         * Lake, f32); 0.99 to 1.0 (Zen 5). Not measured on a Zen 4. */
         .linear_blocks = intel ? 4 : 1,
         /* Relative to 4 panels at a time, one row from memory: f16 0.88 to 0.90, bf16 0.84 to 0.90, f32 0.94 to
-         * 0.98 (Intel Ice Lake, 1 and 2 threads). Not measured on AMD. */
+         * 0.98 (Intel Ice Lake, 1 and 2 threads); 1.0 to 1.04 (Zen 5). Not measured on a Zen 4. */
         .linear_streams = intel ? 8 : 4,
         /* Relative to the same panels a little ahead, from memory: 2, 4 and 8 rows of f16 0.83 to 0.86, of f32
          * 0.79 to 0.82. From L3, where a model with layers of that size hardly is, 2 and 4 rows of f16 1.16 to
-         * 1.22, 8 rows 0.99 to 1.02; one row of f16 from memory 0.96 and from L3 1.5 (Intel Ice Lake). Not
-         * measured on AMD. */
+         * 1.22, 8 rows 0.99 to 1.02; one row of f16 from memory 0.96 and from L3 1.5 (Intel Ice Lake).
+         * On a Zen 5 1.12 to 1.2 of 2 and 4 rows, and of 8 less than by linear_ahead_of. */
         .linear_far_bytes = intel ? INT64_C(8) << 20 : INT64_MAX,
         /* The best on a Zen 4, where more were worse, is the latency of memory times its speed over the
          * streams. 1536 relative to that: 16-bit of 1 and 2 rows 0.94 to 0.99, of 4 and 7 rows 0.88 to 0.92,
          * f32 of 1 and 2 rows 1.0, of 4 and 7 rows 0.94 to 0.97, by AVX2 0.96 and 1.0; 3072 relative to 1536
-         * 0.98 to 1.03 (Intel Ice Lake). */
-        .linear_ahead_word = intel ? 1536 : 768,
-        .linear_ahead_half = intel ? 1536 : 512,
+         * 0.98 to 1.03 (Intel Ice Lake). 1536 and 2048 relative to 768 and 512, from memory and one row: f32
+         * 1.0, 16-bit 0.89 to 0.9, by AVX2 0.97 and 0.79 to 0.84; from L2 and L3 0.77 to 1.09; 16-bit 4096 and
+         * 6144 relative to 2048 1.07 to 1.08 (Zen 5). */
+        .linear_ahead_word = intel || zen5 ? 1536 : 768,
+        .linear_ahead_half = intel  ? 1536
+                             : zen5 ? 2048
+                                    : 512,
+        /* More rows leave registers for fewer streams: 2, 4, 6 and 8 rows of f32 relative to 768 bytes in each
+         * 0.97, 0.92, 0.82 and 0.74, of f16 relative to 512 0.87, 0.76, 0.61 and 0.59, by AVX2 2 and 4 rows
+         * 0.89 and 0.75, 0.75 and 0.42; from L2 0.97 to 1.05 (Zen 5). Not measured elsewhere. */
+        .linear_ahead_of = zen5 ? 4 : 0,
         .dot_bf16 = built & HEED_BUILT_DOT && cpu->fast & HEED_ISA_AVX512_BF16,
         /* AVX-512 needs vpdpbusd. What replaces it on AVX2 takes 0.76 (q4_0), 1.0 (q8_0) and 1.08
          * (i8) of the time of exact products (Zen 4, decode of 8192 keys). */

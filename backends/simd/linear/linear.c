@@ -197,13 +197,14 @@ typedef struct shape {
  * block, or the first one of the next panels (to_next bytes away), in as many places as a row has lines: memory
  * gives more to many streams than to few. */
 static linear_fetch plan_fetch(const heed_simd_tuning *tuning, const heed_linear_problem *problem,
-                               int64_t rows, int64_t block_bytes, int64_t to_next)
+                               int64_t rows, int64_t panels, int64_t block_bytes, int64_t to_next)
 {
     const int64_t bytes = word_bytes(problem->w_type), row = LINEAR_PANEL * bytes;
-    const int64_t lines = LINEAR_LINES(bytes);
-    if (rows == 1 || problem->out_dim * bytes * words(problem->in_dim) < tuning->linear_far_bytes)
-        return (linear_fetch){bytes == 4 ? tuning->linear_ahead_word : tuning->linear_ahead_half,
-                              64, 0};
+    const int64_t lines = LINEAR_LINES(bytes), usual = tuning->linear_ahead_of;
+    if (rows == 1 || problem->out_dim * bytes * words(problem->in_dim) < tuning->linear_far_bytes) {
+        const int64_t each = bytes == 4 ? tuning->linear_ahead_word : tuning->linear_ahead_half;
+        return (linear_fetch){panels < usual ? each * usual / panels : each, 64, 0};
+    }
     return (linear_fetch){to_next, block_bytes / lines, row - row / lines};
 }
 
@@ -231,11 +232,11 @@ static void few_rows(const heed_simd_tuning *tuning, const heed_linear_problem *
                 const int64_t row = (int64_t)s->w_row, bytes = n * row;
                 const int64_t to_next =
                     i + n < end ? bytes : together * (int64_t)s->panel_bytes - (i - first) * row;
-                k->of[together - 1]((const char *)tile->packed + (size_t)p * s->panel_bytes +
-                                        (size_t)i * s->w_row,
-                                    s->panel_bytes, x + (i - first), x_stride, n,
-                                    sums + p * LINEAR_PANEL, s->sums_stride, i == 0,
-                                    plan_fetch(tuning, problem, tile->rows, bytes, to_next));
+                k->of[together - 1](
+                    (const char *)tile->packed + (size_t)p * s->panel_bytes + (size_t)i * s->w_row,
+                    s->panel_bytes, x + (i - first), x_stride, n, sums + p * LINEAR_PANEL,
+                    s->sums_stride, i == 0,
+                    plan_fetch(tuning, problem, tile->rows, together, bytes, to_next));
             }
             p += together;
         }
@@ -370,7 +371,8 @@ static int64_t words_at_once(const heed_simd_tuning *tuning, const heed_linear_p
 
 /* So many steps of rows read w of 16 bits as it lies, each widening it as it goes, which costs less than a
  * widened copy of a panel: of 9, 12, 16, 20 and 24 rows by AVX-512 products are 1.4, 1.3, 1.2, 1.1 and 1.05
- * times as fast, of 5, 8, 9 and 12 by AVX2 1.4, 1.2, 1.15 and 1.05 times; beyond that 0.9 (Intel Ice Lake). */
+ * times as fast, of 5, 8, 9 and 12 by AVX2 1.4, 1.2, 1.15 and 1.05 times; beyond that 0.9 (Intel Ice Lake). On a
+ * Zen 5 1.5, 1.35, 1.2, 1.17 and 1.15, by AVX2 1.45, 1.35, 1.26 and 1.24 times. */
 enum { STEPS_AS_IT_LIES = 3 };
 
 static int is_read_as_it_lies(const heed_linear_problem *problem, const heed_linear_tile *tile)
