@@ -180,8 +180,7 @@ static double work_of(const heed_simd_tuning *tuning, const heed_problem *proble
     return rows * keys * ((double)problem->qk_dim + (double)problem->v_dim + 24) / adds_per_ns;
 }
 
-/* A kv head takes some 250 ns before its first products, and 16 rows there as long as one (8 to 16 rows
- * of 4 to 32 keys, Zen 5). */
+/* A kv head takes some 250 ns before its first products, with 8 rows as with 16 (4 to 32 keys, Zen 5). */
 static double prefill_cost(const heed_simd_tuning *tuning, const heed_problem *problem,
                            int64_t q_len, int64_t kv_len, double products)
 {
