@@ -7,8 +7,8 @@
  * Numerics   x is rounded to the weights' type first, as ggml does, so that a batch computed here
  *            equals its tokens computed one by one there; sums are in f32.
  * Claimed    products with weights (weights.h) that were measured to be faster than ggml's own
- *            (`measured`, README.md). Those of few rows wait for memory: only f16 on an Intel. Not small
- *            ones, which are not worth two splits of the graph.
+ *            (`measured`, `few_rows_of`, README.md). Not small ones, which are not worth two splits of
+ *            the graph.
  */
 #define _GNU_SOURCE /* sched_getaffinity */
 #include "ggml_heed.h"
@@ -25,13 +25,10 @@
 
 /* ---- what is faster -------------------------------------------------------------------------- */
 
-enum { LEAST_ROWS = 8, TYPES = 3, PROBE = 1024 };
+enum { MANY_ROWS = 8, TYPES = 3, PROBE = 1024 };
 
 /* Multiply-adds that take a core a third of a millisecond; two splits of the graph take 30 us. */
 #define LEAST_WORK (INT64_C(1) << 24)
-
-/* Bytes of weights that two cores read in 90 us by ggml and in half of that by Heed, with few rows. */
-#define LEAST_READ (INT64_C(1) << 20)
 
 static const struct {
     const char *backend, *kernel;
@@ -156,29 +153,41 @@ static int can(const struct ggml_tensor *op, heed_error *why)
     return 1;
 }
 
-/* Below LEAST_ROWS, the most rows that are faster too. ggml converts f16 of x as well as of the weights for
- * each product, and so reads them at half of what memory gives an Intel (README.md). From 4 rows on it has
- * another way, which is slower on an Ice Lake and was faster on its followers. f32 and bf16 it reads as fast
- * as Heed; on AMD not measured. */
-static int64_t few_rows(enum ggml_type type)
+/* Products of few rows wait for memory, and gain where ggml does not read at its speed. */
+typedef struct few_rows {
+    int64_t rows;      /* the most */
+    int64_t one, more; /* bytes of weights from which on one row and more are worth two splits */
+} few_rows;
+
+/* ggml converts f16 of x as well as of the weights for each product, and so reads them at half of what
+ * memory gives an Intel (README.md). From 4 rows on it has another way, which is slower on an Ice Lake and
+ * was faster on its followers. f32 and bf16 it reads there as fast as Heed. On a Zen 5 more rows gain with
+ * all types, and one row of f32 and bf16 where the splits are a small part of it. Not measured on other
+ * AMDs, which have no vp2intersect. */
+static few_rows few_rows_of(enum ggml_type type)
 {
+    const few_rows none = {0, 0, 0};
 #if defined(__x86_64__)
-    if (type == GGML_TYPE_F16 && __builtin_cpu_is("intel"))
-        return __builtin_cpu_supports("avx512f") && !__builtin_cpu_supports("avx512bf16")
-                   ? LEAST_ROWS - 1
-                   : 3;
+    const int64_t mib = INT64_C(1) << 20;
+    if (__builtin_cpu_is("intel") && type == GGML_TYPE_F16) {
+        const int old = __builtin_cpu_supports("avx512f") && !__builtin_cpu_supports("avx512bf16");
+        return (few_rows){old ? 7 : 3, mib, mib};
+    }
+    if (__builtin_cpu_is("amd") && __builtin_cpu_supports("avx512vp2intersect"))
+        return (few_rows){15, type == GGML_TYPE_F16 ? 2 * mib : 8 * mib, 2 * mib};
 #endif
     (void)type;
-    return 0;
+    return none;
 }
 
 /* Is the product large enough to be worth the splits? */
 static int is_large(const struct ggml_tensor *w, int64_t rows)
 {
-    if (rows < LEAST_ROWS)
-        return rows <= few_rows(w->type) &&
-               w->ne[1] >= LEAST_READ / (int64_t)ggml_row_size(w->type, w->ne[0]);
-    return rows * w->ne[0] >= LEAST_WORK / w->ne[1];
+    const few_rows few = few_rows_of(w->type);
+    const int64_t least = rows == 1 ? few.one : few.more;
+    if (rows <= few.rows && w->ne[1] >= least / (int64_t)ggml_row_size(w->type, w->ne[0]))
+        return 1;
+    return rows >= MANY_ROWS && rows * w->ne[0] >= LEAST_WORK / w->ne[1];
 }
 
 /* Is the product faster by Heed, and can its weights be packed once for all calls? */
@@ -321,7 +330,7 @@ heed_status ggml_heed_matmul(ggml_heed *backend, struct ggml_tensor *op, heed_er
     const struct ggml_tensor *w = op->src[0];
     const heed_linear_desc desc = describe(type_of(w->type), w->ne[0], w->ne[1]);
     heed_linear *linear = NULL;
-    const int few = ggml_nrows(op->src[1]) < LEAST_ROWS;
+    const int few = ggml_nrows(op->src[1]) < MANY_ROWS;
     heed_status st = weights_get(backend, shared_context(), &desc, w, few, &linear, why);
     if (st == HEED_OK)
         st = multiply(backend, linear, op, why);
