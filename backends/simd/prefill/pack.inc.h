@@ -216,10 +216,35 @@ static code_key key_scales(const heed_problem *problem, const heed_tile *tile,
                : code_key_of(quant, 0, j);
 }
 
-/* Are rows copied as they are? This is the usual case, without branches in its loops. */
-static int is_plain(uint32_t type, int64_t dim_stride)
+/* Copies the whole vectors of a row of adjacent elements: the usual case, without branches in its loop. Groups
+ * of STEP elements are `group` floats apart; 0: they follow one another. Returns how many elements. */
+V_INLINE int64_t copy_whole(uint32_t type, const char *row, int64_t dims, int64_t group, float *to)
 {
-    return type == HEED_F32 && dim_stride == 1;
+    int64_t d = 0;
+    for (; d + LANES <= dims; d += LANES) {
+        const vf x = v_load_type(type, row + d * (type == HEED_F32 ? 4 : 2), LANES);
+        if (!group) {
+            v_store(to + d, x);
+            continue;
+        }
+#if HEED_PREFILL_STEP(LANES) < LANES
+        v_store_low(to + d / STEP * group, x);
+        v_store_high(to + (d / STEP + 1) * group, x);
+#else
+        v_store(to + d / STEP * group + d % STEP, x);
+#endif
+    }
+    return d;
+}
+
+/* The same for any stride between elements: nothing is copied where they are not adjacent. */
+V_INLINE int64_t copy_adjacent(uint32_t type, const char *row, int64_t stride, int64_t dims,
+                               int64_t group, float *to)
+{
+    return stride != 1 ? 0
+           : type == HEED_F32 ? copy_whole(HEED_F32, row, dims, group, to)
+           : type == HEED_F16 ? copy_whole(HEED_F16, row, dims, group, to)
+                              : copy_whole(HEED_BF16, row, dims, group, to);
 }
 
 #define CODE_COLUMNS 256 /* of V decoded at a time */
@@ -241,21 +266,18 @@ V_NOINLINE void pack_keys(const heed_problem *problem, const heed_tile *tile, in
 {
     uint32_t type = problem->k_type, bytes = heed_dtype_bytes(type);
     int64_t dims = problem->qk_dim, stride = tile->k.dim_stride;
-    const int plain = is_plain(type, stride);
     for (int64_t j = first; j < end; j++, out += dims) {
         if (is_hidden(needed, j - first)) {
             memset(out, 0, (size_t)dims * sizeof *out);
             continue;
         }
         const char *key = key_row(problem, tile, &tile->k, tile->k_page_stride, type, j);
-        int64_t d = 0;
         if (heed_is_code(type)) {
             const code_key scales = key_scales(problem, tile, &tile->k_quant, j);
             code_row(type, key, stride, 0, dims, &scales, out);
             continue;
         }
-        for (; plain && d + LANES <= dims; d += LANES)
-            v_store(out + d, v_load((const float *)(const void *)key + d));
+        int64_t d = copy_adjacent(type, key, stride, dims, 0, out);
         for (; d + LANES <= dims; d += LANES)
             v_store(out + d, v_gather_type(type, key + d * stride * (int64_t)bytes, stride, LANES));
         if (d < dims)
@@ -275,7 +297,6 @@ V_NOINLINE void pack_values(const heed_problem *problem, const heed_tile *tile, 
 {
     uint32_t type = problem->v_type, bytes = heed_dtype_bytes(type);
     int64_t columns = problem->v_dim, stride = tile->v.dim_stride;
-    const int plain = is_plain(type, stride);
     for (int64_t j = first; j < end; j++, out += STEP) {
         float *to = out;
         if (is_hidden(needed, j - first)) {
@@ -294,14 +315,9 @@ V_NOINLINE void pack_values(const heed_problem *problem, const heed_tile *tile, 
             }
             continue;
         }
-        int64_t d = 0;
+        int64_t d = copy_adjacent(type, key, stride, columns, group, to);
 #if HEED_PREFILL_STEP(LANES) < LANES
-        for (; plain && d + LANES <= columns; d += LANES, to += 2 * group) {
-            const vf x = v_load((const float *)(const void *)key + d);
-            v_store_low(to, x);
-            v_store_high(to + group, x);
-        }
-        for (; d < columns; d += LANES, to += 2 * group) {
+        for (to += d / STEP * group; d < columns; d += LANES, to += 2 * group) {
             int n = columns - d < LANES ? (int)(columns - d) : LANES;
             vf x = v_gather_type(type, key + d * stride * (int64_t)bytes, stride, n);
             v_store_low(to, x);
@@ -309,8 +325,6 @@ V_NOINLINE void pack_values(const heed_problem *problem, const heed_tile *tile, 
                 v_store_high(to + group, x);
         }
 #else
-        for (; plain && d + LANES <= columns; d += LANES)
-            v_store(to + d / STEP * group + d % STEP, v_load((const float *)(const void *)key + d));
         for (; d < whole_steps(columns); d += LANES) {
             int n = columns - d < LANES ? (int)(columns - d) : LANES;
             vf x = n > 0 ? v_gather_type(type, key + d * stride * (int64_t)bytes, stride, n)
