@@ -37,16 +37,13 @@ static heed_simd_tuning choices(const heed_cpu *cpu, uint32_t lanes, uint32_t bu
         .any_dims = zen4 || intel ? HEED_RUNS_ANY
                     : zen5        ? HEED_RUNS_UNEVEN
                                   : HEED_RUNS_USUAL,
-        /* One head of 1 to 7 rows, relative to block by block or crosswise. Hot, from L2 and L3: f32 by
-         * AVX-512 0.61 to 0.93, 16-bit 0.57 to 0.82, pairs 0.63 to 0.90; by AVX2 16-bit 0.46 to 0.82.
-         * Cold, 128 dims: f16 of four rows 0.91, of one or two 1.0 to 1.08, f32 and pairs of one or two
-         * 0.85 to 0.95, of four 1.03 to 1.1, f32 of one row of 64 dims 1.14; by AVX2 16-bit of four
-         * 0.80 to 0.87, f32 1.03 to 1.1. In pages relative to crosswise: 16-bit 0.77 to 1.05, cold 0.92
-         * to 1.0; f32 up to 1.4; pairs cold 1.2 (Zen 5). */
+        /* One head, cold, with large and with small pages of memory, relative to block by block: by AVX-512
+         * f32 and pairs of 3 and 4 rows 0.84 to 0.97, f32 of 64 dims and 1 and 2 rows 0.91 to 1.05; by AVX2
+         * f32 of 128 dims 0.88 to 0.94 of 4 rows and 0.91 to 1.0 of 8, of 64 dims 0.82 to 0.95. Relative to
+         * crosswise by AVX-512: f16 0.58 to 0.93, pairs of 5 rows and more 0.65 to 0.98, f32 of 64 dims 0.70
+         * to 0.97, of 128 dims 0.93 of 5 rows, but 1.14 to 1.42 of 8 and 12. In pages relative to crosswise,
+         * 16-bit 0.78 to 1.28; f32 up to 1.4; pairs 1.2 (Zen 5). */
         .fetched = zen5,
-        /* Relative to crosswise, 16-bit of 3 rows and more by AVX-512 0.82 to 1.03, of fewer up to 1.3;
-         * f32 0.94 to 1.3, pairs up to 1.4; by AVX2 0.93 to 1.1 (Zen 5). */
-        .fetched_beside = zen5 && lanes == 16 ? 3 : 0,
         /* Chosen blocks of 64 keys take 0.85 (f32) and 0.71 to 0.81 (bf16) of the time that they take
          * block by block by AVX-512, 0.72 and 0.63 by AVX2, and crosswise more than block by block;
          * of 256 keys 0.82 to 1 (Zen 5). */
@@ -58,23 +55,22 @@ static heed_simd_tuning choices(const heed_cpu *cpu, uint32_t lanes, uint32_t bu
          * more 0.96 to 1.16 of what runs in order take by AVX-512; heads side by side of 5 rows and
          * more 0.49 to 0.77 by AVX-512 and 0.60 to 0.93 by AVX2, of fewer rows 0.95 to 1.54; 16-bit up
          * to 1.7. Zen 5 by AVX-512: heads side by side and pages f32 0.52 to 1.04, 16-bit 0.55 to 0.97;
-         * one head of 8 rows and more 0.62 to 1.01, but 16-bit, in pages too, 1.0 to 1.2 of what runs in
+         * one head of 8 rows and more, see `fetched`, 16-bit in pages 1.0 to 1.2 of what runs in
          * order take. By AVX2: heads side by side f32 0.64 to 0.90, 16-bit 0.45 to 0.76; pages f32 0.76
          * to 1.07, 16-bit 0.55 to 0.91; one head f32 0.85 to 1.13, 16-bit of 8 rows 1.02 to 1.08 of what
          * runs in order take. */
         .cross_f32 = intel || zen3         ? (heed_cross){1, 1, 1}
                      : zen4 && lanes == 16 ? (heed_cross){0, 5, 8}
                      : zen4                ? (heed_cross){0, 5, 0}
-                     : zen5 && lanes == 16 ? (heed_cross){5, 1, 1}
+                     : zen5 && lanes == 16 ? (heed_cross){8, 1, 1}
                      : zen5                ? (heed_cross){0, 1, 1}
                                            : (heed_cross){0, 0, 0},
         .cross_half = intel || zen3         ? (heed_cross){1, 1, 1}
                       : zen5 && lanes == 16 ? (heed_cross){0, 1, 0}
                       : zen5                ? (heed_cross){0, 1, 8}
                                             : (heed_cross){0, 0, 0},
-        /* Zen 5: heads side by side 0.61 to 0.90, pages 0.72 to 1.03, one head of 8 rows 0.90, and
-         * 0.92 to 0.99 of what runs in order take. Not measured elsewhere. */
-        .cross_pairs = zen5 ? (heed_cross){5, 1, 1} : (heed_cross){0, 0, 0},
+        /* Zen 5: heads side by side 0.61 to 0.90, pages 0.72 to 1.03. Not measured elsewhere. */
+        .cross_pairs = zen5 ? (heed_cross){0, 1, 1} : (heed_cross){0, 0, 0},
         /* On AMD a copy of V takes longer than it saves, with 32 KiB of L1 as with 48. */
         .pack_v = !amd,
         /* Rows 4 KiB and more apart, relative to copying their blocks: 0.95 to 0.98 by AVX-512 and

@@ -227,6 +227,7 @@ typedef struct value_rows {
     const char *first;
     int64_t step;
     const int64_t *more; /* to `ahead`, of each row; NULL: none */
+    const char *next;    /* lines are fetched from here on instead, in order; NULL: they are not */
 } value_rows;
 
 V_INLINE const char *value_row(const value_rows *v, int64_t i)
@@ -234,9 +235,15 @@ V_INLINE const char *value_row(const value_rows *v, int64_t i)
     return v->even ? v->first + i * v->step : v->each[i];
 }
 
-V_INLINE int64_t value_ahead(const value_rows *v, int64_t i, int64_t ahead)
+/* Fetches what goes with `bytes` bytes of row i, at `value`: a constant, a part of 64 or a multiple. */
+V_INLINE void fetch_value(const fetch *f, const value_rows *v, int64_t i, const char *value,
+                          int64_t ahead, int64_t bytes)
 {
-    return v->more && ahead ? ahead + v->more[i] : ahead;
+    if (!v->next)
+        fetch_row(f, value, v->more && ahead ? ahead + v->more[i] : ahead, bytes);
+    else if (i * bytes % 64 == 0)
+        for (int64_t o = 0; o < bytes; o += 64)
+            fetch_line(f, v->next + i * bytes + o);
 }
 
 /*
@@ -283,8 +290,8 @@ V_INLINE void weigh_keys(uint32_t type, int rows, int vectors, int few, const fl
         const char *value = value_row(v, 2 * i) + d * size;
         const char *second = value_row(v, 2 * i + 1) + d * size;
         const int64_t left = few ? few : DOT_WIDTH;
-        fetch_row(f, value, value_ahead(v, 2 * i, ahead), vectors * LANES * size);
-        fetch_row(f, second, value_ahead(v, 2 * i + 1, ahead), vectors * LANES * size);
+        fetch_value(f, v, 2 * i, value, ahead, vectors * LANES * size);
+        fetch_value(f, v, 2 * i + 1, second, ahead, vectors * LANES * size);
         v_pair_rows(load_pairs(value, 1, left), load_pairs(second, 1, left), &x0, &x1);
 #define WEIGH_PAIR(n, first, then)                                                                 \
     if (vectors > n)                                                                               \
@@ -296,7 +303,7 @@ V_INLINE void weigh_keys(uint32_t type, int rows, int vectors, int few, const fl
 #undef WEIGH_PAIR
 #else
         const char *value = value_row(v, i) + d * size;
-        fetch_row(f, value, value_ahead(v, i, ahead), vectors * LANES * size);
+        fetch_value(f, v, i, value, ahead, vectors * LANES * size);
 #define WEIGH_LOAD(r, n, x) x = v_load_type(type, value + n * LANES * size, few ? few : LANES);
         WEIGH_ALL(0, WEIGH_LOAD, x0, x1, x2, x3, x4, x5, x6, x7)
 #undef WEIGH_LOAD
