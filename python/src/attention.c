@@ -55,9 +55,9 @@ static PyObject *attention(signature *sig, PyObject *const *args, Py_ssize_t nar
     call.ranges = value[A_RANGES], call.key_blocks = value[A_KEY_BLOCKS];
     call.mask_from = value[A_MASK_FROM], call.out = value[A_OUT];
     call.explain = explain_it;
-    if (truth_of(value[A_RETURN_LSE], &call.return_lse) < 0 ||
-        truth_of(value[A_RETURN_WEIGHTS], &call.return_weights) < 0 ||
-        truth_of(value[A_JSON], &call.json) < 0)
+    if (truth_of(value[A_RETURN_LSE], "return_lse", &call.return_lse) < 0 ||
+        truth_of(value[A_RETURN_WEIGHTS], "return_weights", &call.return_weights) < 0 ||
+        truth_of(value[A_JSON], "json", &call.json) < 0)
         return NULL;
     return attn_call_run(&o, &call);
 }
@@ -110,7 +110,8 @@ PyObject *py_varlen(PyObject *self, PyObject *const *args, Py_ssize_t nargs, PyO
     call.alibi = value[11], call.sinks = value[12];
     call.ranges = value[14], call.key_blocks = value[15], call.mask_from = value[16];
     call.out = value[18];
-    if (truth_of(value[19], &call.return_lse) < 0 || truth_of(value[20], &call.return_weights) < 0)
+    if (truth_of(value[19], "return_lse", &call.return_lse) < 0 ||
+        truth_of(value[20], "return_weights", &call.return_weights) < 0)
         return NULL;
     return attn_call_run(&o, &call);
 }

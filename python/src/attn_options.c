@@ -61,11 +61,21 @@ int attn_position_kept(const attn_options *o)
     return 0;
 }
 
+static int causal_of(PyObject *causal, bool *out)
+{
+    if (!causal || (!is_word(causal, "start") && !is_word(causal, "end")))
+        return truth_of(causal, "causal", out);
+    PyErr_Format(PyExc_ValueError,
+                 "causal is %R; True or False is needed, with position=%R beside it", causal,
+                 causal);
+    return -1;
+}
+
 int attn_options_of(attn_options *o, const attn_given *given)
 {
     static const char *const accuracies[] = {"default", "exact", "bf16", "split", "int8", NULL};
     memset(o, 0, sizeof *o);
-    if (truth_of(given->causal, &o->causal) < 0 || layout_of(given->order, &o->axes) < 0)
+    if (causal_of(given->causal, &o->causal) < 0 || layout_of(given->order, &o->axes) < 0)
         return -1;
     if (given->window && window_of(given->window, o) < 0)
         return -1;

@@ -391,7 +391,8 @@ static PyObject *cache_attention(PyObject *object, PyObject *const *args, Py_ssi
     call.alibi = value[7], call.sinks = value[8], call.q_lens = value[9];
     call.ranges = value[11], call.key_blocks = value[12], call.mask_from = value[13];
     call.out = value[16];
-    if (truth_of(value[17], &call.return_lse) < 0 || truth_of(value[18], &call.return_weights) < 0)
+    if (truth_of(value[17], "return_lse", &call.return_lse) < 0 ||
+        truth_of(value[18], "return_weights", &call.return_weights) < 0)
         return NULL;
     return attn_call_run(&o, &call);
 }

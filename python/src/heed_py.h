@@ -157,7 +157,8 @@ int int32s_of(numbers *x, PyObject *object, const char *name, int64_t n);
 int floats_of(numbers *x, PyObject *object, const char *name, int64_t n, bool as_bf16);
 int int64_of(PyObject *object, const char *name, int64_t least, int64_t *out);
 int float_of(PyObject *object, const char *name, float *out);
-int truth_of(PyObject *object, bool *out);
+/* True for True, numpy.True_, 1 and the like, false for NULL, too; refuses words and what has no truth. */
+int truth_of(PyObject *object, const char *name, bool *out);
 /* Refuses a number that is more than 2^31 - 1, before it is cut. */
 int positive_int32(int64_t value, const char *name);
 /* The characters of a str, which it keeps; NULL with an exception, also where one of them is NUL. */

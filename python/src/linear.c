@@ -134,7 +134,8 @@ static PyObject *linear_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
         return NULL;
     if (weight_layout_of(value[2], &desc.layout) < 0 ||
         (value[3] && (activation = word_of(value[3], "activation", activations)) < 0) ||
-        truth_of(value[4], &residual) < 0 || accuracy_of(value[5], &desc.accuracy) < 0 ||
+        truth_of(value[4], "residual", &residual) < 0 ||
+        accuracy_of(value[5], &desc.accuracy) < 0 ||
         (value[6] && dtype_of(value[6], "dtype", false, &desc.w_type) < 0) ||
         (value[7] && dtype_of(value[7], "x_dtype", false, &desc.x_type) < 0) ||
         (value[8] && dtype_of(value[8], "y_dtype", false, &desc.y_type) < 0))
@@ -312,7 +313,7 @@ static PyObject *linear_explain(PyObject *object, PyObject *const *args, Py_ssiz
     SIGNATURE(sig, "explain", 0, 0, "json");
     PyObject *value[1];
     bool json;
-    if (read_call(&sig, args, nargs, kwnames, value) < 0 || truth_of(value[0], &json) < 0)
+    if (read_call(&sig, args, nargs, kwnames, value) < 0 || truth_of(value[0], "json", &json) < 0)
         return NULL;
     return text_of(linear_text, ((linear_object *)object)->linear, json);
 }

@@ -154,7 +154,7 @@ static int mha_make(mha_object *self, PyObject *const value[N_M])
                               .position = value[M_POSITION],
                               .accuracy = value[M_ACCURACY]};
     self->context = current_context();
-    if (!self->context || truth_of(value[M_CROSS], &self->cross) < 0 ||
+    if (!self->context || truth_of(value[M_CROSS], "cross", &self->cross) < 0 ||
         attn_options_of(&self->options, &given) < 0)
         return -1;
     Py_XINCREF(self->options.position);

@@ -413,8 +413,8 @@ PyObject *mha_call(PyObject *object, PyObject *tuple, PyObject *named)
     PyObject *result = NULL;
     layer_call c;
     if (read_tuple(&sig, tuple, named, c.value) < 0 || arrays_needed(&sig, c.value, 1) < 0 ||
-        truth_of(c.value[C_RETURN_LSE], &c.return_lse) < 0 ||
-        truth_of(c.value[C_RETURN_WEIGHTS], &c.return_weights) < 0)
+        truth_of(c.value[C_RETURN_LSE], "return_lse", &c.return_lse) < 0 ||
+        truth_of(c.value[C_RETURN_WEIGHTS], "return_weights", &c.return_weights) < 0)
         return NULL;
     call_start(&c, (mha_object *)object);
     if (read_x(&c) == 0 && read_cache(&c) == 0 && read_x_kv(&c) == 0 && read_lens(&c) == 0 &&

@@ -370,10 +370,34 @@ int float_of(PyObject *object, const char *name, float *out)
     return 0;
 }
 
-int truth_of(PyObject *object, bool *out)
+/* Whether asking an object for its truth failed because it has none: arrays of many numbers raise
+ * ValueError, torch's RuntimeError, others TypeError. Anything else is not about the argument. */
+static bool has_no_truth(void)
 {
-    int is = object ? PyObject_IsTrue(object) : 0;
+    return PyErr_ExceptionMatches(PyExc_ValueError) || PyErr_ExceptionMatches(PyExc_TypeError) ||
+           PyErr_ExceptionMatches(PyExc_RuntimeError);
+}
+
+int truth_of(PyObject *object, const char *name, bool *out)
+{
+    /* Words and bytes are refused: "no" would be true. */
+    const bool word =
+        object && (PyUnicode_Check(object) || PyBytes_Check(object) || PyByteArray_Check(object));
+    const int is = object && !word ? PyObject_IsTrue(object) : 0;
     *out = is > 0;
+    if (word) {
+        PyErr_Format(PyExc_ValueError, "%s is %R; True or False is needed", name, object);
+        return -1;
+    }
+    if (is < 0 && has_no_truth()) {
+        PyObject *type = PyType_GetName(Py_TYPE(object));
+        PyErr_Clear();
+        if (type)
+            PyErr_Format(PyExc_ValueError,
+                         "%s is of type %U and neither true nor false; True or False is needed",
+                         name, type);
+        Py_XDECREF(type);
+    }
     return is < 0 ? -1 : 0;
 }
 

@@ -149,7 +149,8 @@ static PyObject *plan_run(PyObject *object, PyObject *const *args, Py_ssize_t na
     call.plan = &self->desc;
     call.max_batch = self->desc.max_batch, call.max_q_len = self->desc.max_q_len;
     call.max_kv_len = self->desc.max_kv_len;
-    if (truth_of(value[15], &call.return_lse) < 0 || truth_of(value[16], &call.return_weights) < 0)
+    if (truth_of(value[15], "return_lse", &call.return_lse) < 0 ||
+        truth_of(value[16], "return_weights", &call.return_weights) < 0)
         return NULL;
     return attn_call_run(&o, &call);
 }
@@ -183,7 +184,7 @@ static PyObject *plan_explain(PyObject *object, PyObject *const *args, Py_ssize_
     PyObject *value[1], *text;
     heed_attn *plan;
     bool json;
-    if (read_call(&sig, args, nargs, kwnames, value) < 0 || truth_of(value[0], &json) < 0)
+    if (read_call(&sig, args, nargs, kwnames, value) < 0 || truth_of(value[0], "json", &json) < 0)
         return NULL;
     plan = plan_made((plan_object *)object);
     if (!plan)

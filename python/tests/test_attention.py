@@ -1,6 +1,7 @@
 """attention, varlen, plan and merge against the float64 oracle."""
 
 import itertools
+import re
 
 import numpy as np
 import oracle
@@ -205,6 +206,32 @@ def test_numbers_that_are_none(value):
     for name, call in whole.items():
         with pytest.raises(ValueError, match=f"^{name} "):
             call()
+
+
+def test_truths():
+    """Options that are true or false take no words, since "no" would be true, and no arrays; the sentence names the option."""
+    q, k, v = qkv()
+    plan = heed.plan(q_heads=4, kv_heads=2, dim=16, v_dim=12)
+    linear = heed.Linear(np.ones((4, 4), np.float32))
+    options = {"causal": heed.attention, "return_lse": heed.attention, "return_weights": plan.run, "json": heed.explain}
+    calls = {name: (lambda value, name=name, call=call: call(q, k, v, **{name: value})) for name, call in options.items()}
+    calls["residual"] = lambda value: heed.Linear(np.ones((4, 4), np.float32), residual=value)
+    for name, call in calls.items():
+        for value in ("no", "True", b"yes", bytearray(b"1")):
+            with pytest.raises(ValueError, match=f"^{name} is {re.escape(repr(value))}; True or False is needed$"):
+                call(value)
+        with pytest.raises(ValueError, match=f"^{name} is of type ndarray and neither true nor false; True or False is needed$"):
+            call(np.ones(2, bool))
+    with pytest.raises(ValueError, match="^causal is 'start'; True or False is needed, with position='start' beside it$"):
+        heed.attention(q, k, v, causal="start")
+    with pytest.raises(ZeroDivisionError):  # what is not about the truth itself stays as it is
+        heed.attention(q, k, v, causal=type("Broken", (), {"__bool__": lambda self: 1 / 0})())
+    causal, full = heed.attention(q, k, v, causal=True), heed.attention(q, k, v)
+    for value in (1, np.True_, np.array(True)):
+        assert (heed.attention(q, k, v, causal=value) == causal).all()
+    for value in (0, np.False_, None):
+        assert (heed.attention(q, k, v, causal=value) == full).all()
+    assert isinstance(linear.explain(json=np.True_), str)
 
 
 def test_keywords():
