@@ -197,8 +197,9 @@
     "E4M3 arrays too\n"                                                                            \
     "page_len        keys of a page: k and v are [n_pages, kv_heads, page_len, dim] "              \
     "and run takes a block_table\n"                                                                \
-    "max_q_len, max_kv_len, max_batch   a run stays within them; not given: each run "             \
-    "sizes itself\n"                                                                               \
+    "max_q_len, max_kv_len, max_batch   a run stays within them; the first two go together, "      \
+    "max_batch is then 1 if not\n"                                                                 \
+    "                given; none given: each run sizes itself\n"                                   \
     "The rest        as in heed.attention\n"                                                       \
     "\n"                                                                                           \
     "Errors: ValueError, NotImplementedError (no backend serves it), MemoryError.\n"               \

@@ -27,7 +27,8 @@ static int uint_of(PyObject *object, const char *name, uint32_t *out)
     return 0;
 }
 
-/* Reads the maxima, which are given all or not at all; checks that a backend serves the plan. */
+/* Reads the maxima: of rows and keys both or neither, and with them one sequence unless batch is given. Checks
+ * that a backend serves the plan. */
 static int plan_maxima(plan_object *self, heed_context *context, PyObject *const most[3])
 {
     static const char *const name[] = {"max_batch", "max_q_len", "max_kv_len"};

@@ -234,6 +234,19 @@ def test_truths():
     assert isinstance(linear.explain(json=np.True_), str)
 
 
+def test_maxima_that_are_left_out():
+    """As help says: rows and keys together, and then one sequence unless max_batch is given; none at all: any size."""
+    x = np.ones((2, 1, 3, 4), np.float32)
+    for maxima in ({"max_q_len": 3}, {"max_kv_len": 3}, {"max_batch": 2}, {"max_batch": 2, "max_q_len": 3}):
+        with pytest.raises(ValueError, match="max_q_len and max_kv_len are given both or not at all"):
+            heed.plan(q_heads=1, dim=4, **maxima)
+    plan = heed.plan(q_heads=1, dim=4, max_q_len=3, max_kv_len=3)
+    assert (plan.run(x[:1], x[:1], x[:1]) == 1).all()
+    with pytest.raises(ValueError, match="max_batch = 1"):
+        plan.run(x, x, x)
+    assert (heed.plan(q_heads=1, dim=4).run(x, x, x) == 1).all()
+
+
 def test_keywords():
     q, k, v = qkv()
     with pytest.raises(TypeError, match="unexpected keyword argument 'casual'"):
