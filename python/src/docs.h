@@ -104,7 +104,8 @@
     "\n"                                                                                           \
     "a, b            f32 [batch, heads, rows, dim], in the order that layout says\n"               \
     "a_lse, b_lse    f32 [batch, heads, rows], as return_lse gives them\n"                         \
-    "dtype           the type of out: \"f32\" (default), \"f16\" or \"bf16\"\n"                    \
+    "dtype           the type of out: \"f32\" (default), \"f16\" or \"bf16\", of numpy arrays "     \
+    "uint16 that holds its bits\n"                                                                 \
     "out             is written; may be a or b, element for element, else shares none with an "    \
     "input\n"                                                                                      \
     "\n"                                                                                           \
@@ -341,7 +342,8 @@
     "accuracy        \"exact\", \"bf16\" or \"split\"\n"                                           \
     "dtype           the weight's type; \"bf16\": one of uint16 holds its bits\n"                  \
     "x_dtype, y_dtype   types of x and of the result; the weight's, and x's, if not "              \
-    "given\n"                                                                                      \
+    "given; a bf16 result for\n"                                                                   \
+    "                an x of numpy's own types is uint16 that holds its bits\n"                    \
     "\n"                                                                                           \
     "Called with x [..., in], and residual [..., out] if it has one, and out=. "                   \
     "Returns [..., out].\n"                                                                        \

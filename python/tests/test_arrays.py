@@ -55,6 +55,17 @@ def test_numpy_bf16_as_uint16():
         heed.attention(*bits)
 
 
+def test_bf16_results_of_numpy_are_uint16():
+    """As help says: numpy has no bf16, so what arrays of its own types give is bits."""
+    q, k, v = qkv()
+    x, w = oracle.normal(RNG, 5, 16), oracle.normal(RNG, 8, 16)
+    y = heed.Linear(w, y_dtype="bf16")(x)
+    assert y.dtype == np.uint16 and (y == bf16_bits(heed.Linear(w)(x))).all()
+    part = heed.attention(q, k, v, return_lse=True)
+    out, _ = heed.merge(*part, *part, dtype="bf16")
+    assert out.dtype == np.uint16 and (out == bf16_bits(heed.merge(*part, *part)[0])).all()
+
+
 def test_bf16_as_uint16_everywhere():
     """With dtype="bf16" every array of numbers may be uint16, in calls of layers too."""
     q, k, v = qkv()
