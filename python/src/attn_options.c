@@ -26,7 +26,7 @@ static int window_of(PyObject *window, attn_options *o)
         Py_XDECREF(right);
         return failed ? -1 : 0;
     }
-    if (int64_of(window, "window", 0, &o->window_left) < 0)
+    if (int64_of(window, "window", -1, &o->window_left) < 0)
         return -1;
     o->window_right = o->window_left;
     return 0;

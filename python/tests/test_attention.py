@@ -208,6 +208,16 @@ def test_numbers_that_are_none(value):
             call()
 
 
+def test_window_of_one_number():
+    """n is (n, n), and -1 all keys on both sides."""
+    q, k, v = qkv()
+    for n in (-1, 0, 3):
+        assert (heed.attention(q, k, v, window=n) == heed.attention(q, k, v, window=(n, n))).all()
+    oracle.check(heed.attention(q, k, v, window=-1), oracle.attention(q, k, v)[0])
+    with pytest.raises(ValueError, match="^window is -2, less than -1$"):
+        heed.attention(q, k, v, window=-2)
+
+
 def test_truths():
     """Options that are true or false take no words, since "no" would be true, and no arrays; the sentence names the option."""
     q, k, v = qkv()
