@@ -39,10 +39,11 @@ static bool is_word(PyObject *object, const char *word)
 
 int attn_position_of(attn_options *o, PyObject *given)
 {
-    if (given && PyUnicode_Check(given) && !is_word(given, "end") && !is_word(given, "start")) {
+    if (given && !is_word(given, "end") && !is_word(given, "start") && !are_numbers(given)) {
         PyErr_Format(
             PyExc_ValueError,
-            "position is %R; \"start\", \"end\" or the position of each sequence's row 0 is needed",
+            "position is %R; \"start\", \"end\" or the position of each sequence's row 0, a "
+            "whole number or a list or an array of them, is needed",
             given);
         return -1;
     }

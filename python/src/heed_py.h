@@ -152,6 +152,8 @@ int numbers_room(numbers *x, int64_t n);
 bool is_list(PyObject *object);
 /* An int, or what has __index__ and no axes, such as numpy.int64 and arrays of one number */
 bool is_number(PyObject *object);
+/* A number, a list or an array, as far as the object's type says */
+bool are_numbers(PyObject *object);
 /* A sequence or 1-D array of integers as int32_t; a single integer counts n times where n >= 0. */
 int int32s_of(numbers *x, PyObject *object, const char *name, int64_t n);
 int floats_of(numbers *x, PyObject *object, const char *name, int64_t n, bool as_bf16);

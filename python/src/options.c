@@ -264,6 +264,17 @@ bool is_number(PyObject *object)
     return none;
 }
 
+bool are_numbers(PyObject *object)
+{
+    const struct exchange_api *api;
+    if (is_number(object) || is_list(object))
+        return true;
+    const int kind = PyUnicode_Check(object) ? KIND_NONE : kind_of(object, &api);
+    if (kind < 0)
+        PyErr_Clear(); /* whoever reads the object meets it again */
+    return kind != KIND_NONE;
+}
+
 int int32s_of(numbers *x, PyObject *object, const char *name, int64_t n)
 {
     int failed;
@@ -279,6 +290,10 @@ int int32s_of(numbers *x, PyObject *object, const char *name, int64_t n)
     }
     if (is_list(object)) {
         failed = int32s_of_list(x, object, name, n);
+    } else if (!are_numbers(object)) {
+        PyErr_Format(PyExc_ValueError, "%s is %R; %sa list or an array of whole numbers is needed",
+                     name, object, n >= 0 ? "a whole number, " : "");
+        return -1;
     } else {
         array a;
         if (array_of(&a, object, name, false, false) < 0)

@@ -218,6 +218,24 @@ def test_window_of_one_number():
         heed.attention(q, k, v, window=-2)
 
 
+@pytest.mark.parametrize("value", [1.5, object(), "middle"], ids=["float", "object", "word"])
+def test_positions_that_are_none(value):
+    """The sentence names what is allowed."""
+    q, k, v = qkv()
+    words = re.escape(f"position is {value!r}; \"start\", \"end\" or the position of each sequence's row 0, a whole number or a list")
+    w = np.eye(16, dtype=np.float32)
+    for call in (lambda: heed.attention(q, k, v, causal=True, position=value), lambda: heed.attention(q, k, v, position=value),
+                 lambda: heed.plan(q_heads=4, dim=16, position=value), lambda: heed.MultiHeadAttention(4, w, w, w, position=value)):
+        with pytest.raises(ValueError, match=words):
+            call()
+    if not isinstance(value, str):
+        words = re.escape(f"kv_lens is {value!r}; a whole number, a list or an array of whole numbers is needed")
+        with pytest.raises(ValueError, match=words):
+            heed.attention(q, k, v, kv_lens=value)
+        with pytest.raises(ValueError, match=re.escape(f"cu_q is {value!r}; a list or an array of whole numbers is needed")):
+            heed.varlen(q[0], k[0], v[0], value, [0, 1])
+
+
 def test_truths():
     """Options that are true or false take no words, since "no" would be true, and no arrays; the sentence names the option."""
     q, k, v = qkv()
