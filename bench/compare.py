@@ -304,6 +304,15 @@ def finite(text):
     return value
 
 
+def are_builds(before, after):
+    """Whether the two are folders of builds; if not they are files."""
+    folders = [path for path in (before, after) if os.path.isdir(path)]
+    if len(folders) == 1:
+        other = after if folders[0] == before else before
+        raise ValueError(f"{other} is no folder, but {folders[0]} is one: two builds or two files are needed")
+    return bool(folders)
+
+
 def main(words):
     words, more = (
         (words[: words.index("--")], words[words.index("--") + 1 :]) if "--" in words else (words, None)
@@ -326,7 +335,7 @@ def main(words):
     for name, default in OF_BUILDS.items():
         setattr(options, name, default if "--" + name not in given else getattr(options, name))
     try:
-        if os.path.isdir(options.before) and os.path.isdir(options.after):
+        if are_builds(options.before, options.after):
             builds = Builds(
                 [options.before, options.after], options.under, ["--quick"] if more is None else more
             )

@@ -269,6 +269,15 @@ class Builds(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(io.StringIO()):
             self.assertEqual(compare.main([folder, folder]), 2)
 
+    def test_a_folder_beside_none(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for other in os.path.join(folder, "nope"), __file__:
+                for pair in [folder, other], [other, folder]:
+                    with contextlib.redirect_stderr(io.StringIO()) as err:
+                        self.assertEqual(compare.main(pair), 2)
+                    self.assertEqual(err.getvalue(), f"compare.py: {other} is no folder, but {folder} is one: "
+                                                     "two builds or two files are needed\n")
+
     def test_each_library_runs_with_its_plugins(self):
         with tempfile.TemporaryDirectory() as folder:
             paths = [os.path.join(folder, name) for name in ("old", "new")]
