@@ -84,6 +84,22 @@ def programs(tools):
         asked.returncode == 2 and asked.stderr.startswith("Usage: tools/demo ") and not asked.stdout,
         f"tools/demo with a file and no text: {asked}",
     )
+    # Without a path to any program but sed it cannot have installed or built anything.
+    folder = pathlib.Path(harness.folder) / "sed alone"
+    folder.mkdir()
+    (folder / "sed").symlink_to(shutil.which("sed"))
+    for word in ("--help", "-h"):
+        asked = subprocess.run(
+            [shutil.which("bash"), from_elsewhere(tools / "demo"), word],
+            capture_output=True,
+            text=True,
+            cwd=harness.folder,
+            env={"PATH": str(folder)},
+        )
+        check(
+            asked.returncode == 0 and asked.stdout.startswith("Usage: tools/demo ") and not asked.stderr,
+            f"tools/demo {word}: {asked}",
+        )
 
 
 def main():
