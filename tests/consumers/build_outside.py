@@ -78,6 +78,26 @@ def cmake(compiler, libraries, temp):
         run(temp / "build" / program)
 
 
+COMPONENTS = """cmake_minimum_required(VERSION 3.16)
+project(components NONE)
+find_package(heed CONFIG COMPONENTS kernels OPTIONAL_COMPONENTS extras)
+if(heed_FOUND OR TARGET heed::heed OR NOT heed_NOT_FOUND_MESSAGE MATCHES "no components, .*: kernels\\\\. ")
+  message(FATAL_ERROR "a required component: ${heed_FOUND} ${heed_NOT_FOUND_MESSAGE}")
+endif()
+find_package(heed REQUIRED CONFIG OPTIONAL_COMPONENTS extras)
+if(heed_extras_FOUND OR NOT (TARGET heed::heed OR TARGET heed::heed_static))
+  message(FATAL_ERROR "an optional component: ${heed_extras_FOUND}")
+endif()
+"""
+
+
+def components(libraries, temp):
+    """Heed has none: it is not found where one is required, and found where one is optional."""
+    (temp / "components").mkdir()
+    (temp / "components" / "CMakeLists.txt").write_text(COMPONENTS, encoding="utf-8")
+    run("cmake", "-S", temp / "components", "-B", temp / "none", f"-Dheed_DIR={libraries}/cmake/heed")
+
+
 # The kernels of one instruction set are enough to show that kernels get their compiler flags. Without
 # any optimisation, which is the default of a project, compiling them takes six times as long.
 FEWER = ["-Dheed:avx512=disabled", "-Dheed:amx=disabled", "--unity=subprojects", "-Doptimization=g"]
@@ -147,7 +167,9 @@ def main():
     with tempfile.TemporaryDirectory(prefix="heed-consumer-") as name:
         temp = pathlib.Path(name)
         if kind == "cmake":
-            cmake(compiler, install(build, temp / "root"), temp)
+            libraries = install(build, temp / "root")
+            cmake(compiler, libraries, temp)
+            components(libraries, temp)
         elif kind == "folders":
             folders(compiler, source, temp)
         elif kind == "moved":
