@@ -51,7 +51,9 @@ typedef struct heed_cpu {
     uint64_t isa;           /* what exists and the OS allows */
     uint64_t fast;          /* what is worth using here, a subset of isa */
     uint32_t family, model; /* shown by heed info, never decided on: hypervisors mask them */
-    uint32_t l1d_bytes, l2_bytes, l3_bytes; /* 0: unknown */
+    /* As the C library reports them, 0: unknown. l3_bytes may be the whole package's, more than the CPUs
+     * at hand share; it is shown, and nothing here decides by it. */
+    uint32_t l1d_bytes, l2_bytes, l3_bytes;
     uint32_t n_cores;                       /* that are online; 1 if that is unknown */
     char vendor[16];
 } heed_cpu;
