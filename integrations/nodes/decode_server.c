@@ -14,11 +14,21 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "numbers.h"
+
 enum { HEADS = 8, KV_HEADS = 2, DIM = 64, MOST_SLOTS = 64 };
 
-/* By name. */
 enum { SLOTS, SEQUENCES, PROMPT, COUNT, PAGE, N_NUMBERS };
-static const char *const names[N_NUMBERS] = {"slots", "sequences", "prompt", "count", "page"};
+static const number numbers[N_NUMBERS] = {{"slots", 4, 1, MOST_SLOTS, 1},
+                                          {"sequences", 12, 1, 1000000, 1},
+                                          {"prompt", 1000, 1, 1000000, 1},
+                                          {"count", 64, 1, 1000000, 1},
+                                          {"page", 64, 1, 1000000, 1}};
+
+static const char usage[] =
+    "usage: mpirun -np N decode_server [slots=4 sequences=12 prompt=1000 count=64 page=64 "
+    "--check]\n"
+    "slots, which are sequences at a time, from 1 to 64, the others from 1 to 1000000\n";
 
 typedef struct sequence {
     int id; /* of the sequence, -1: none */
@@ -60,7 +70,7 @@ static void *get(int64_t count, size_t bytes)
 }
 
 /* A number in [-1, 1) that depends on all arguments, by the finaliser of MurmurHash3. */
-static float number(int id, int64_t position, int what, int64_t at)
+static float number_at(int id, int64_t position, int what, int64_t at)
 {
     uint64_t x = (uint64_t)id * 1000003 + (uint64_t)position * 31337 + (uint64_t)what * 7919 +
                  (uint64_t)at * 104729;
@@ -77,7 +87,7 @@ static void fill(float *to, int id, int64_t position, int what, int64_t heads, i
 {
     for (int64_t h = 0; h < heads; h++)
         for (int64_t d = 0; d < DIM; d++)
-            to[(h * rows + row) * DIM + d] = number(id, position, what, h * DIM + d);
+            to[(h * rows + row) * DIM + d] = number_at(id, position, what, h * DIM + d);
 }
 
 /* The rank of a key: pages are dealt round, from another rank on for each sequence. */
@@ -301,28 +311,33 @@ static void release(server *s)
     heed_context_release(s->context);
 }
 
-static int read_words(server *s, int argc, char **argv)
+/* Rank 0 reads the words, so that it alone prints, and tells the others. Returns whether the
+ * program goes on; *status is what else it ends with. */
+static int read_words(server *s, int argc, char **argv, int *status)
 {
-    const int64_t defaults[N_NUMBERS] = {4, 12, 1000, 64, 64};
-    memcpy(s->number, defaults, sizeof defaults);
-    for (int i = 1; i < argc; i++) {
-        const char *equals = strchr(argv[i], '=');
-        int n = 0;
-        if (strcmp(argv[i], "--check") == 0) {
-            s->check = 1;
-            continue;
-        }
-        while (n < N_NUMBERS && (!equals || strlen(names[n]) != (size_t)(equals - argv[i]) ||
-                                 strncmp(names[n], argv[i], strlen(names[n])) != 0))
-            n++;
-        if (n == N_NUMBERS)
-            return 0;
-        char *end;
-        s->number[n] = strtoll(equals + 1, &end, 10);
-        if (*end || s->number[n] < 1 || s->number[n] > 1000000)
-            return 0;
+    enum { GO_ON = N_NUMBERS, STATUS, CHECK, N_TOLD };
+    int64_t told[N_TOLD] = {0};
+    double x[N_NUMBERS];
+    int rank, n = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (rank == 0 && argc == 2 && strcmp(argv[1], "--help") == 0) {
+        fputs(usage, stdout);
+    } else if (rank == 0) {
+        for (int i = 1; i < argc; i++)
+            if (strcmp(argv[i], "--check") == 0)
+                told[CHECK] = 1;
+            else
+                argv[n++] = argv[i];
+        told[STATUS] = read_numbers("decode_server", numbers, N_NUMBERS, n, argv, x);
+        told[GO_ON] = told[STATUS] == 0;
+        for (int i = 0; i < N_NUMBERS && told[GO_ON]; i++)
+            told[i] = (int64_t)x[i];
     }
-    return s->number[SLOTS] <= MOST_SLOTS;
+    MPI_Bcast(told, N_TOLD, MPI_INT64_T, 0, MPI_COMM_WORLD);
+    memcpy(s->number, told, sizeof s->number);
+    s->check = told[CHECK] != 0;
+    *status = (int)told[STATUS];
+    return told[GO_ON] != 0;
 }
 
 int main(int argc, char **argv)
@@ -330,12 +345,13 @@ int main(int argc, char **argv)
     static server s;
     heed_mpi mpi;
     heed_error why = {""};
-    int steps = 0;
+    int steps = 0, status;
     double seconds = 0;
     MPI_Init(&argc, &argv);
-    if (!read_words(&s, argc, argv))
-        return die("words are slots=, sequences=, prompt=, count=, page= with a number from 1 on, "
-                   "and --check");
+    if (!read_words(&s, argc, argv, &status)) {
+        MPI_Finalize();
+        return status;
+    }
     if (heed_mpi_open(MPI_COMM_WORLD, &mpi, &s.transport, &why) != HEED_OK)
         return die(why.text);
     prepare(&s);
