@@ -45,11 +45,13 @@ typedef struct heed_cli_option {
 } heed_cli_option;
 
 /**
- * Fills the table from the arguments after the command's name, which must all be options.
+ * Fills the table from the arguments after the command's name, which must all be options. `command`
+ * is how a person calls it, such as "heed run", for messages that point to its --help.
  * Returns HEED_EXIT_OK; HEED_EXIT_HELP after --help, which prints usage and the table;
  * HEED_EXIT_USAGE after one line on stderr.
  */
-int heed_cli_parse(const char *usage, heed_cli_option *options, int argc, char **argv);
+int heed_cli_parse(const char *command, const char *usage, heed_cli_option *options, int argc,
+                   char **argv);
 
 /** The option of that name, which must be in the table. */
 const heed_cli_option *heed_cli_option_of(const heed_cli_option *options, const char *name);

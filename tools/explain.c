@@ -174,7 +174,7 @@ int heed_cli_explain(int argc, char **argv)
     heed_cli_option options[sizeof known / sizeof *known];
     heed_attn_desc desc = {.struct_size = sizeof desc};
     memcpy(options, known, sizeof options);
-    int failed = heed_cli_parse(usage, options, argc, argv);
+    int failed = heed_cli_parse("heed explain", usage, options, argc, argv);
     if (failed)
         return failed == HEED_EXIT_HELP ? HEED_EXIT_OK : failed;
     failed = read_shape(options, &desc);

@@ -124,7 +124,7 @@ int heed_cli_info(int argc, char **argv)
         {.name = NULL},
     };
     heed_trials trials;
-    int failed = heed_cli_parse(usage, options, argc, argv);
+    int failed = heed_cli_parse("heed info", usage, options, argc, argv);
     if (failed)
         return failed == HEED_EXIT_HELP ? HEED_EXIT_OK : failed;
     const uint32_t json = heed_cli_given(options, "json") != 0;

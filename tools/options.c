@@ -103,7 +103,8 @@ static int take_values(heed_cli_option *option, const char *attached, int argc, 
     return used;
 }
 
-int heed_cli_parse(const char *usage, heed_cli_option *options, int argc, char **argv)
+int heed_cli_parse(const char *command, const char *usage, heed_cli_option *options, int argc,
+                   char **argv)
 {
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
@@ -111,12 +112,12 @@ int heed_cli_parse(const char *usage, heed_cli_option *options, int argc, char *
             return HEED_EXIT_HELP;
         }
         if (strncmp(argv[i], "--", 2) != 0)
-            return heed_cli_fail(HEED_EXIT_USAGE, "'%s' is not an option; see heed %s --help",
-                                 argv[i], argv[0]);
+            return heed_cli_fail(HEED_EXIT_USAGE, "'%s' is not an option; see %s --help", argv[i],
+                                 command);
         heed_cli_option *option = named(options, argv[i]);
         if (!option)
-            return heed_cli_fail(HEED_EXIT_USAGE, "unknown option %s; see heed %s --help", argv[i],
-                                 argv[0]);
+            return heed_cli_fail(HEED_EXIT_USAGE, "unknown option %s; see %s --help", argv[i],
+                                 command);
         if (option->given++)
             return heed_cli_fail(HEED_EXIT_USAGE, "--%s is given twice", option->name);
         const char *equals = strchr(argv[i], '=');

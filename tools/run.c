@@ -462,7 +462,7 @@ int heed_cli_run(int argc, char **argv)
     int64_t map_b, map_h;
 
     memcpy(options, known, sizeof options);
-    int failed = heed_cli_parse(usage, options, argc, argv);
+    int failed = heed_cli_parse("heed run", usage, options, argc, argv);
     if (failed)
         return failed == HEED_EXIT_HELP ? HEED_EXIT_OK : failed;
     failed = check_options(options, &axes, &desc);

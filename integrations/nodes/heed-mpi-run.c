@@ -342,7 +342,7 @@ int main(int argc, char **argv)
     if (heed_mpi_open(MPI_COMM_WORLD, &mpi, &j.transport, &why) != HEED_OK)
         return heed_cli_fail(HEED_EXIT_FAILED, "%s", why.text);
     memcpy(j.options, known, sizeof known);
-    int failed = heed_cli_parse(usage, j.options, argc, argv);
+    int failed = heed_cli_parse("heed-mpi-run", usage, j.options, argc, argv);
     const int help = failed == HEED_EXIT_HELP;
     if (!failed)
         failed = run(&j);

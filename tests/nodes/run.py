@@ -82,13 +82,15 @@ def main():
             if not got.exists() or got.read_bytes() != want.read_bytes():
                 print(f"a batch of none, {scheme}: another file than heed run writes, or none")
                 bad += 1
-        for wrong in (["--scheme", "star"], ["--scheme", "ring", "--want", "root"], ["--nonsense"],
-                      ["--value", folder / "short.npy"], ["--value", folder / "u2.npy"], ["--timeout", "0"]):
+        for wrong, said in ((["--scheme", "star"], "--scheme star"), (["--scheme", "ring", "--want", "root"], "--want"),
+                            (["--nonsense"], "heed: unknown option --nonsense; see heed-mpi-run --help\n"),
+                            (["--value", folder / "short.npy"], "--value"), (["--value", folder / "u2.npy"], "--value holds u2"),
+                            (["--timeout", "0"], "--timeout 0")):
             words = files[:4] + (["--value", folder / "v.npy"] if "--value" not in wrong else [])
             result = subprocess.run([launcher, mpirun, "2", program, *words, "--out", got, *wrong], text=True,
                                     stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
             runs += 1
-            if result.returncode == 0 or "heed: " not in result.stdout:
+            if result.returncode == 0 or "heed: " not in result.stdout or said not in result.stdout:
                 print(f"{wrong}: {result.returncode} {result.stdout}")
                 bad += 1
     print(f"{runs} runs, {bad} bad")
