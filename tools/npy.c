@@ -379,18 +379,15 @@ static heed_status read_kind(FILE *file, const char *path, heed_npy *array, int 
     return status;
 }
 
-heed_status heed_npy_read_header(FILE *file, const char *path, heed_npy *out, int *plain,
-                                 heed_error *why)
+heed_status heed_npy_read_header(FILE *file, const char *path, heed_npy *out, int *swapped,
+                                 int *fortran, heed_error *why)
 {
     heed_npy array = {0};
-    int swapped = 0, fortran = 0;
     int64_t bytes = 0;
-    heed_status status = read_kind(file, path, &array, &swapped, &fortran, &bytes, why);
-    if (status != HEED_OK)
-        return status;
-    *out = array;
-    *plain = !swapped && !fortran;
-    return HEED_OK;
+    heed_status status = read_kind(file, path, &array, swapped, fortran, &bytes, why);
+    if (status == HEED_OK)
+        *out = array;
+    return status;
 }
 
 heed_status heed_npy_read_from(FILE *file, const char *path, heed_npy *out, heed_error *why)

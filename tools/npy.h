@@ -51,10 +51,11 @@ heed_status heed_npy_read_from(FILE *file, const char *name, heed_npy *out, heed
  * Reads the header alone, up to where the data begin, for callers that need only a part of them.
  *
  * out      receives type, shape and count; data is NULL
- * plain    receives whether the data are in C order and this machine's byte order
+ * swapped  receives whether the data are in the other byte order than this machine's
+ * fortran  receives whether they are in Fortran order
  */
-heed_status heed_npy_read_header(FILE *file, const char *name, heed_npy *out, int *plain,
-                                 heed_error *why);
+heed_status heed_npy_read_header(FILE *file, const char *name, heed_npy *out, int *swapped,
+                                 int *fortran, heed_error *why);
 
 /** Writes array->data in C order. Errors: HEED_ERR_INVALID if the file cannot be written. */
 heed_status heed_npy_write(const char *path, const heed_npy *array, heed_error *why);

@@ -72,9 +72,11 @@ typedef struct job {
     void *data[TENSORS], *out;
 } job;
 
-static int bad_file(const heed_error *why)
+static const char *const tensor_name[TENSORS] = {"query", "key", "value"};
+
+static int bad_file(const char *option, const heed_error *why)
 {
-    return heed_cli_fail(HEED_EXIT_USAGE, "%s", why->text);
+    return heed_cli_fail(HEED_EXIT_USAGE, "--%s %s", option, why->text);
 }
 
 static int choice(const job *j, const char *option, const char *const *words, uint32_t *value)
@@ -121,20 +123,19 @@ static int read_options(job *j)
 
 static int open_files(job *j)
 {
-    static const char *const name[] = {"query", "key", "value"};
     heed_error why = {""};
     for (int i = 0; i < TENSORS; i++) {
-        const char *path = heed_cli_value(j->options, name[i]);
+        const char *path = heed_cli_value(j->options, tensor_name[i]);
         if (!path || !heed_cli_given(j->options, "out"))
             return heed_cli_fail(HEED_EXIT_USAGE, "--%s is required; see --help",
-                                 path ? "out" : name[i]);
+                                 path ? "out" : tensor_name[i]);
         if (slice_open(&j->file[i], path, &why) != HEED_OK)
-            return bad_file(&why);
+            return bad_file(tensor_name[i], &why);
         if (j->file[i].kind.type == HEED_NPY_U2 && j->desc.q_type != HEED_BF16)
             return heed_cli_fail(HEED_EXIT_USAGE,
                                  "--%s holds u2: f2, f4 or f8 is required; u2 is read as the bits "
                                  "of bf16 with --dtype bf16",
-                                 name[i]);
+                                 tensor_name[i]);
     }
     const int64_t *q = j->file[Q].kind.shape, *k = j->file[K].kind.shape,
                   *v = j->file[V].kind.shape;
@@ -223,7 +224,7 @@ static int read_tensor(job *j, int i, const int32_t *first, int64_t strides[4])
             to.at += count;
         }
     }
-    return status == HEED_OK ? HEED_EXIT_OK : bad_file(&why);
+    return status == HEED_OK ? HEED_EXIT_OK : bad_file(tensor_name[i], &why);
 }
 
 static int prepare(job *j)
@@ -290,7 +291,7 @@ static int save(job *j)
         start = -1;
     MPI_Bcast(&start, 1, MPI_LONG, 0, MPI_COMM_WORLD);
     if (start < 0)
-        return rank == 0 ? bad_file(&why) : HEED_EXIT_USAGE;
+        return rank == 0 ? bad_file("out", &why) : HEED_EXIT_USAGE;
     if (!rows_apart && !apart && rank != 0)
         return HEED_EXIT_OK;
     heed_status status = slice_open_made(&out, path, &kind, start, &why);
@@ -308,8 +309,8 @@ static int save(job *j)
     }
     heed_error closing = {""};
     const heed_status closed = slice_close(&out, &closing);
-    return status != HEED_OK   ? bad_file(&why)
-           : closed != HEED_OK ? bad_file(&closing)
+    return status != HEED_OK   ? bad_file("out", &why)
+           : closed != HEED_OK ? bad_file("out", &closing)
                                : HEED_EXIT_OK;
 }
 

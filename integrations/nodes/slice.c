@@ -3,12 +3,19 @@
 
 #include <errno.h>
 #include <heed/formats.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-static heed_status refuse(heed_error *why, const char *path, const char *what)
+static heed_status refuse(heed_error *why, const char *path, const char *format, ...)
 {
-    snprintf(why->text, sizeof why->text, "%.120s: %.120s", path, what);
+    char reason[160];
+    va_list list;
+    va_start(list, format);
+    vsnprintf(reason, sizeof reason, format, list);
+    va_end(list);
+    /* If a path is too long, its end is cut off, not the reason. */
+    snprintf(why->text, sizeof why->text, "%.90s: %s", path, reason);
     return HEED_ERR_INVALID;
 }
 
@@ -17,19 +24,34 @@ static int is_float(int type)
     return type == HEED_NPY_F2 || type == HEED_NPY_F4 || type == HEED_NPY_F8 || type == HEED_NPY_U2;
 }
 
+/* Parts are read from where they lie, so what heed run converts is refused here. */
+static heed_status check_kind(const slice_file *f, int swapped, int fortran, heed_error *why)
+{
+    char shape[HEED_NPY_SHAPE_TEXT];
+    if (!is_float(f->kind.type))
+        return refuse(why, f->path, "holds %s: f2, f4, f8 or u2 is required",
+                      heed_npy_type_name(f->kind.type));
+    if (f->kind.n_dims != 4)
+        return refuse(why, f->path, "has shape %s: four dimensions are required",
+                      heed_npy_shape_text(f->kind.n_dims, f->kind.shape, shape));
+    if (fortran)
+        return refuse(why, f->path, "is in Fortran order: C order is required");
+    if (swapped)
+        return refuse(why, f->path, "is in the other byte order: this machine's is required");
+    return HEED_OK;
+}
+
 heed_status slice_open(slice_file *f, const char *path, heed_error *why)
 {
-    int plain = 0;
+    int swapped = 0, fortran = 0;
     f->path = path;
     f->file = fopen(path, "rb");
     if (!f->file)
-        return refuse(why, path, strerror(errno));
-    heed_status status = heed_npy_read_header(f->file, path, &f->kind, &plain, why);
+        return refuse(why, path, "cannot be opened: %s", strerror(errno));
+    heed_status status = heed_npy_read_header(f->file, path, &f->kind, &swapped, &fortran, why);
     f->start = ftell(f->file);
-    if (status == HEED_OK && (!plain || f->kind.n_dims != 4 || !is_float(f->kind.type)))
-        status =
-            refuse(why, path,
-                   "numbers of four axes, in C order and this machine's byte order, are required");
+    if (status == HEED_OK)
+        status = check_kind(f, swapped, fortran, why);
     if (status != HEED_OK) {
         fclose(f->file);
         f->file = NULL;
@@ -47,7 +69,7 @@ heed_status slice_create(const char *path, const heed_npy *kind, long *start, he
     if (status != HEED_OK)
         return status;
     if (!file || fseek(file, 0, SEEK_END) != 0)
-        status = refuse(why, path, strerror(errno));
+        status = refuse(why, path, "cannot be read again: %s", strerror(errno));
     *start = file ? ftell(file) : 0;
     if (file)
         fclose(file);
@@ -61,7 +83,8 @@ heed_status slice_open_made(slice_file *f, const char *path, const heed_npy *kin
     f->kind = *kind;
     f->start = start;
     f->file = fopen(path, "r+b");
-    return f->file ? HEED_OK : refuse(why, path, strerror(errno));
+    return f->file ? HEED_OK
+                   : refuse(why, path, "cannot be opened for writing: %s", strerror(errno));
 }
 
 /* Moves to element [b, h, row, 0]. */
@@ -104,7 +127,7 @@ heed_status slice_write(slice_file *f, int64_t b, const int64_t heads[2], int64_
             heed_store(as, part, i,
                        heed_load(from->type, from->data, (h * from->rows + from->at) * dim + i));
         if (!seek(f, b, h, row) || fwrite(part, size, (size_t)count, f->file) != (size_t)count)
-            status = refuse(why, f->path, strerror(errno));
+            status = refuse(why, f->path, "cannot be written: %s", strerror(errno));
     }
     free(part);
     return status;
@@ -114,5 +137,7 @@ heed_status slice_close(slice_file *f, heed_error *why)
 {
     FILE *file = f->file;
     f->file = NULL;
-    return !file || fclose(file) == 0 ? HEED_OK : refuse(why, f->path, strerror(errno));
+    return !file || fclose(file) == 0
+               ? HEED_OK
+               : refuse(why, f->path, "cannot be written: %s", strerror(errno));
 }

@@ -43,6 +43,11 @@ def main():
                                   ("short", (2, 2, 69, 16), 3)):
             save(folder / f"{file}.npy", shape, seed)
         save(folder / "u2.npy", (2, 2, 70, 16), 3, "u2")
+        save(folder / "i4.npy", (2, 2, 70, 16), 3, "i4")  # bits that nothing reads
+        save(folder / "flat.npy", (4, 70, 16), 3)
+        bits = (folder / "v.npy").read_bytes()
+        (folder / "big.npy").write_bytes(bits.replace(b"'<f4'", b"'>f4'", 1))
+        (folder / "fortran.npy").write_bytes(bits.replace(b"False, 's", b"True,  's", 1))
         files = ["--query", folder / "q.npy", "--key", folder / "k.npy", "--value", folder / "v.npy", "--out"]
         want, got = folder / "want.npy", folder / "got.npy"
         for mask, dtype in ((["--causal=bottom-right"], "f32"), (["--window", "20,3", "--q-offset", "9"], "f16"),
@@ -85,7 +90,12 @@ def main():
         for wrong, said in ((["--scheme", "star"], "--scheme star"), (["--scheme", "ring", "--want", "root"], "--want"),
                             (["--nonsense"], "heed: unknown option --nonsense; see heed-mpi-run --help\n"),
                             (["--value", folder / "short.npy"], "--value"), (["--value", folder / "u2.npy"], "--value holds u2"),
-                            (["--timeout", "0"], "--timeout 0")):
+                            (["--timeout", "0"], "--timeout 0"),
+                            (["--value", folder / "nope.npy"], f"--value {folder}/nope.npy: cannot be opened: No such"),
+                            (["--value", folder / "i4.npy"], f"--value {folder}/i4.npy: holds i4: f2, f4, f8 or u2 is"),
+                            (["--value", folder / "flat.npy"], f"--value {folder}/flat.npy: has shape [4, 70, 16]: four"),
+                            (["--value", folder / "big.npy"], f"--value {folder}/big.npy: is in the other byte order"),
+                            (["--value", folder / "fortran.npy"], f"--value {folder}/fortran.npy: is in Fortran order: C")):
             words = files[:4] + (["--value", folder / "v.npy"] if "--value" not in wrong else [])
             result = subprocess.run([launcher, mpirun, "2", program, *words, "--out", got, *wrong], text=True,
                                     stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
