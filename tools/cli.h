@@ -124,6 +124,15 @@ int heed_cli_kv_types(const heed_cli_option *options, heed_attn_desc *desc);
  * after a line on stderr. */
 int heed_cli_block(const heed_cli_option *options, int64_t *rows, int64_t *keys);
 
+/** The places of the axes [batch, head, row, dim] in a file: bhsd or bshd. */
+typedef struct heed_axes {
+    int batch, head, row, dim;
+} heed_axes;
+
+/** Checks that the shapes of --query, --key and --value go together. Returns HEED_EXIT_OK, or
+ * HEED_EXIT_USAGE after a line on stderr. */
+int heed_cli_shapes(heed_axes axes, const int64_t *q, const int64_t *k, const int64_t *v);
+
 /** Makes the context that --threads and --backend ask for. Returns an exit status, after a line on
  * stderr if it is not 0. */
 int heed_cli_context(const heed_cli_option *options, heed_context **context);

@@ -94,16 +94,6 @@ static int load_tensor(const heed_cli_option *options, const char *name, heed_ax
     return failed;
 }
 
-/* Checks that two files have the same length on an axis. */
-static int check_axis(const char *name, const heed_tensor *a, const char *other,
-                      const heed_tensor *b, int axis, const char *what)
-{
-    if (a->npy.shape[axis] == b->npy.shape[axis])
-        return HEED_EXIT_OK;
-    return heed_cli_fail(HEED_EXIT_USAGE, "--%s has %lld %s where --%s has %lld", name,
-                         (long long)a->npy.shape[axis], what, other, (long long)b->npy.shape[axis]);
-}
-
 static int load_tensors(const heed_cli_option *options, heed_axes axes, heed_inputs *in,
                         heed_attn_desc *desc, heed_attn_args *args)
 {
@@ -113,15 +103,7 @@ static int load_tensors(const heed_cli_option *options, heed_axes axes, heed_inp
     if (!failed)
         failed = load_tensor(options, "value", axes, &in->v, &args->v);
     if (!failed)
-        failed = check_axis("key", &in->k, "query", &in->q, axes.batch, "sequences");
-    if (!failed)
-        failed = check_axis("key", &in->k, "query", &in->q, axes.dim, "elements in a head");
-    if (!failed)
-        failed = check_axis("value", &in->v, "key", &in->k, axes.batch, "sequences");
-    if (!failed)
-        failed = check_axis("value", &in->v, "key", &in->k, axes.head, "heads");
-    if (!failed)
-        failed = check_axis("value", &in->v, "key", &in->k, axes.row, "rows");
+        failed = heed_cli_shapes(axes, in->q.npy.shape, in->k.npy.shape, in->v.npy.shape);
     if (failed)
         return failed;
     args->batch = desc->max_batch = in->q.npy.shape[axes.batch];

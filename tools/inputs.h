@@ -19,11 +19,6 @@ typedef struct heed_inputs {
     uint64_t *words;
 } heed_inputs;
 
-/** The places of the axes [batch, head, row, dim] in a file: bhsd or bshd. */
-typedef struct heed_axes {
-    int batch, head, row, dim;
-} heed_axes;
-
 /**
  * Reads every file that the options name and fills desc (heads, dims, types, features, maxima) and
  * args (sizes, views, arrays), which then point into inputs.

@@ -145,6 +145,30 @@ int heed_cli_block(const heed_cli_option *options, int64_t *rows, int64_t *keys)
     return heed_cli_fail(HEED_EXIT_USAGE, "--block %s is not ROWSxKEYS", text);
 }
 
+/* Checks that two files have the same length on an axis. */
+static int check_axis(const char *name, int64_t length, const char *other, int64_t of_other,
+                      const char *what)
+{
+    if (length == of_other)
+        return HEED_EXIT_OK;
+    return heed_cli_fail(HEED_EXIT_USAGE, "--%s has %lld %s where --%s has %lld", name,
+                         (long long)length, what, other, (long long)of_other);
+}
+
+int heed_cli_shapes(heed_axes axes, const int64_t *q, const int64_t *k, const int64_t *v)
+{
+    int failed = check_axis("key", k[axes.batch], "query", q[axes.batch], "sequences");
+    if (!failed)
+        failed = check_axis("key", k[axes.dim], "query", q[axes.dim], "elements in a head");
+    if (!failed)
+        failed = check_axis("value", v[axes.batch], "key", k[axes.batch], "sequences");
+    if (!failed)
+        failed = check_axis("value", v[axes.head], "key", k[axes.head], "heads");
+    if (!failed)
+        failed = check_axis("value", v[axes.row], "key", k[axes.row], "rows");
+    return failed;
+}
+
 int heed_cli_context(const heed_cli_option *options, heed_context **context)
 {
     heed_context_options with = {.struct_size = sizeof with};

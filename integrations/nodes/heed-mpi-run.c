@@ -139,9 +139,9 @@ static int open_files(job *j)
     }
     const int64_t *q = j->file[Q].kind.shape, *k = j->file[K].kind.shape,
                   *v = j->file[V].kind.shape;
-    if (q[0] != k[0] || k[0] != v[0] || k[1] != v[1] || k[2] != v[2] || q[3] != k[3])
-        return heed_cli_fail(HEED_EXIT_USAGE,
-                             "the shapes of --query, --key and --value do not go together");
+    const int failed = heed_cli_shapes((heed_axes){0, 1, 2, 3}, q, k, v);
+    if (failed)
+        return failed;
     j->desc.q_heads = (uint32_t)q[1];
     j->desc.kv_heads = (uint32_t)k[1];
     j->desc.qk_dim = (uint32_t)q[3];

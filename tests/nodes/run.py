@@ -89,7 +89,7 @@ def main():
                 bad += 1
         for wrong, said in ((["--scheme", "star"], "--scheme star"), (["--scheme", "ring", "--want", "root"], "--want"),
                             (["--nonsense"], "heed: unknown option --nonsense; see heed-mpi-run --help\n"),
-                            (["--value", folder / "short.npy"], "--value"), (["--value", folder / "u2.npy"], "--value holds u2"),
+                            (["--value", folder / "short.npy"], "heed: --value has 69 rows where --key has 70\n"), (["--value", folder / "u2.npy"], "--value holds u2"),
                             (["--timeout", "0"], "--timeout 0"),
                             (["--value", folder / "nope.npy"], f"--value {folder}/nope.npy: cannot be opened: No such"),
                             (["--value", folder / "i4.npy"], f"--value {folder}/i4.npy: holds i4: f2, f4, f8 or u2 is"),
