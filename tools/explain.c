@@ -7,7 +7,8 @@
 static const char usage[] =
     "heed explain [--q-heads N] [--q-len N] [OPTIONS]\n\n"
     "Tells which backend and kernel would run a problem, how it would be cut, and for every other\n"
-    "backend the one condition that excludes it. Nothing is computed.\n"
+    "backend the one condition that excludes it, or that it costs more: estimates for one core\n"
+    "and a sequence of the lengths that are said, not of yours. Nothing is computed.\n"
     "Exit status: 0; 2 bad usage; 3 every backend refuses.";
 
 /* Reads a count; `otherwise` is its value if the option is absent. */

@@ -4,6 +4,8 @@
 
 #include "trial.h"
 
+#include <stdio.h>
+
 const int64_t heed_class_q_len[HEED_QUERY_CLASSES] = {1, 8, 12, 256},
               heed_class_kv_len[HEED_QUERY_CLASSES] = {1024, 1024, 1024, 1024};
 
@@ -60,12 +62,21 @@ static heed_status consider(heed_context *context, heed_kernel *kernel, const vo
     return st == HEED_OK ? heed_trial(context, kernel, why) : heed_refused(kernel, st, why);
 }
 
+/* Of the sequence that costs are of, which has the length of its class, not the caller's. */
+static int64_t n_rows(const asked *a)
+{
+    return heed_class_q_len[a->problem->query_class];
+}
+
+static int64_t n_keys(const asked *a)
+{
+    return a->few ? HEED_FEW_KEYS : heed_class_kv_len[a->problem->query_class];
+}
+
 static double cost(const heed_kernel *kernel, const void *of)
 {
     const asked *a = of;
-    const uint32_t query_class = a->problem->query_class;
-    return kernel->attn->cost(kernel->machine, a->problem, heed_class_q_len[query_class],
-                              a->few ? HEED_FEW_KEYS : heed_class_kv_len[query_class]);
+    return kernel->attn->cost(kernel->machine, a->problem, n_rows(a), n_keys(a));
 }
 
 heed_status heed_select(heed_context *context, const heed_problem *problem, int few,
@@ -73,6 +84,9 @@ heed_status heed_select(heed_context *context, const heed_problem *problem, int 
                         heed_verdicts *verdicts, heed_error *why)
 {
     const asked of = {problem, few};
-    const heed_question question = {0, consider, cost, &of, "problem", passed};
+    char sample[96];
+    snprintf(sample, sizeof sample, "one sequence of %lld row%s and %lld keys on one core",
+             (long long)n_rows(&of), n_rows(&of) == 1 ? "" : "s", (long long)n_keys(&of));
+    const heed_question question = {0, consider, cost, &of, "problem", sample, passed};
     return heed_choose(context, &question, chosen, verdicts, why);
 }

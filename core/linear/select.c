@@ -3,6 +3,8 @@
 
 #include "trial.h"
 
+#include <stdio.h>
+
 static heed_status consider(heed_context *context, heed_kernel *kernel, const void *of,
                             heed_error *why)
 {
@@ -20,6 +22,8 @@ heed_status heed_select_linear(heed_context *context, const heed_linear_problem 
                                const heed_passed *passed, const heed_kernel **chosen,
                                heed_verdicts *verdicts, heed_error *why)
 {
-    const heed_question question = {1, consider, cost, problem, "layer", passed};
+    char sample[32];
+    snprintf(sample, sizeof sample, "%d rows on one core", HEED_LINEAR_COST_ROWS);
+    const heed_question question = {1, consider, cost, problem, "layer", sample, passed};
     return heed_choose(context, &question, chosen, verdicts, why);
 }

@@ -278,10 +278,10 @@ heed_status heed_choose(heed_context *context, const heed_question *question,
             continue;
         const int by_list = heed_place_in_list(context->wanted, v->entry->name) != best_place;
         heed_refuse(&v->why,
-                    by_list ? "%s %s comes before it in the list (cost %.0f us, its %.0f us)"
-                            : "%s %s costs less (%.0f us, it %.0f us)",
-                    best->entry->name, best->kernel->name, microseconds(best->cost),
-                    microseconds(v->cost));
+                    by_list ? "%s %s comes before it in the list (%s: cost %.0f us, its %.0f us)"
+                            : "%s %s costs less (%s: %.0f us, it %.0f us)",
+                    best->entry->name, best->kernel->name, question->sample,
+                    microseconds(best->cost), microseconds(v->cost));
     }
     *chosen = best->kernel;
     return HEED_OK;

@@ -51,6 +51,7 @@ typedef struct heed_question {
     double (*cost)(const heed_kernel *kernel, const void *of); /* nanoseconds */
     const void *of;                                            /* the problem */
     const char *what;                                          /* its name in sentences */
+    const char *sample; /* what costs are of, whatever lengths the problem has; in sentences */
     const heed_passed *passed;                                 /* kernels to refuse, and why */
 } heed_question;
 

@@ -278,9 +278,9 @@ HEED_API void heed_attn_retain(heed_attn *plan);
 HEED_API void heed_attn_release(heed_attn *plan);
 
 /**
- * Tells which backend and kernel each query class of the plan uses (sequences of one row, a few,
- * several, many: HEED_QUERY_ONE ... in heed/backend.h), its tiling and workspace, and for each other
- * backend the one condition that excluded it.
+ * Tells which backend and kernel each query class of the plan uses (HEED_QUERY_ONE ... in
+ * heed/backend.h), its tiling and workspace, and for each other the one condition that excluded it, or
+ * its cost: an estimate for one core and one sequence of the length that is said, not of the maxima.
  *
  * json, text, bytes, errors   as heed_context_backends.
  */

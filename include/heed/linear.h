@@ -131,8 +131,8 @@ HEED_API void heed_linear_retain(heed_linear *linear);
 HEED_API void heed_linear_release(heed_linear *linear);
 
 /**
- * Tells which backend and kernel the layer uses, its tiling, its size in memory, and for each other
- * backend the one condition that excluded it.
+ * Tells which backend and kernel the layer uses, its tiling, its size in memory, and for each other the
+ * one condition that excluded it, or its cost: an estimate for one core and as many rows as is said.
  *
  * json, text, bytes, errors   as heed_context_backends.
  */

@@ -1,6 +1,7 @@
 """Linear against numpy in float64."""
 
 import math
+import re
 import time
 
 import numpy as np
@@ -101,3 +102,11 @@ def test_linear_types_and_heads():
                 lambda: heed.Linear(w, activation="relu"), lambda: heed.Linear(w)(x, out=x), lambda: heed.Linear(w)(x, x)):
         with pytest.raises(ValueError):
             bad()
+
+
+def test_costs_say_what_they_are_of():
+    """It is a number of rows that is the same whatever the layer is called with."""
+    linear = heed.Linear(np.ones((64, 64), np.float32))
+    costs = re.findall(r"costs less \(.*\)", linear.explain())
+    assert costs or linear.explain().startswith("naive")
+    assert all(re.fullmatch(r"costs less \(128 rows on one core: \d+ us, it \d+ us\)", cost) for cost in costs), costs

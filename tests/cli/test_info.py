@@ -5,6 +5,7 @@ Usage: test_info.py PLUGIN_FOLDER VERSION HEED...
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -134,6 +135,20 @@ def explain():
     check(few == ["small"] * len(few) and len(few) % 6 == 0, f"heed explain: few keys of few dims: {few}")
     check(not kernels("64"), "heed explain: 64 dims")
     check(not kernels("8", "--mask"), "heed explain: few keys, a mask")
+
+
+def explain_costs():
+    """Costs are never printed without what they are of: a sequence of the class's length, not of the problem's."""
+    rows = {"one": "1 row", "few": "8 rows", "several": "12 rows", "many": "256 rows"}
+    for lengths in ("--q-len 1", "--q-len 300", "--q-len 7 --kv-len 20"):
+        told = json.loads(succeeds("explain", "--json", "--qk-dim", "8", *lengths.split()))
+        for c in told["classes"]:
+            of = f"one sequence of {rows[c['query_class']]} and {32 if c['few_keys'] else 1024} keys on one core"
+            others = [o["reason"] for o in c["others"] if o["can"]]
+            # naive runs anything, so where another is chosen it is among the others.
+            check(others or c["backend"] == "naive", f"explain {lengths}: {c}")
+            for reason in others:
+                check(re.search(rf" costs less \({of}: \d+ us, it \d+ us\)$", reason), f"explain {lengths}: {reason}")
 
 
 def explain_options():
@@ -281,6 +296,7 @@ def main():
     help_and_version(version)
     info()
     explain()
+    explain_costs()
     explain_options()
     status, _, stderr = run("check", "--list")
     has_suite = not (status == 2 and "no conformance suite" in stderr)
