@@ -104,8 +104,8 @@
     "\n"                                                                                           \
     "a, b            f32 [batch, heads, rows, dim], in the order that layout says\n"               \
     "a_lse, b_lse    f32 [batch, heads, rows], as return_lse gives them\n"                         \
-    "dtype           the type of out: \"f32\" (default), \"f16\" or \"bf16\", of numpy arrays "     \
-    "uint16 that holds its bits\n"                                                                 \
+    "dtype           the type of out: \"f32\" (default), \"f16\" or \"bf16\" (of numpy "           \
+    "arrays: uint16 that holds its bits)\n"                                                        \
     "out             is written; may be a or b, element for element, else shares none with an "    \
     "input\n"                                                                                      \
     "\n"                                                                                           \
