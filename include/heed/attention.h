@@ -24,8 +24,9 @@
  * influence on that row's out, lse, weights and biased scores, whatever bits it holds. To mask, use
  * the bool mask or a bias of -inf: a large negative filler leaves wrong weights on long rows, and a
  * row that sees nothing else gets the mean of V. -FLT_MAX is such a filler; scores below -2.35859e38,
- * the least whose product with log2(e) is an f32, may count as that, in lse too. Scores above its
- * opposite may count as infinite, which gives NaN.
+ * the least whose product with log2(e) is an f32, may count as that, in lse too, and where a bias of
+ * such a size meets a scaled q k below -4e32 the score may be -inf. Scores above the opposite of that
+ * number may count as infinite, which gives NaN.
  *
  * Range    Backends whose scores are f32 at every step refuse a scale, softcap or scale / softcap that
  *          is neither 0 nor of a size from 2^-64 to 2^64; `naive` computes them. In those a score may

@@ -6,7 +6,10 @@
 #include "random.h"
 #include "run.h"
 
+#include <heed/kit.h>
+
 #include <stdio.h>
+#include <string.h>
 
 #define COUNT(a) (sizeof(a) / sizeof(a)[0])
 
@@ -144,6 +147,69 @@ static void batches(const kit_env *env, const kit_case *c, kit_outcome *outcome)
         moved.sequence[3] = (kit_sequence){.id = 98};
         if (!one_of(env, &first, &moved, b, 1, "a sequence in another batch", outcome))
             one_of(env, &first, &moved, b, 2, "a sequence at another place", outcome);
+    }
+    end(&first);
+}
+
+/* Gives every head but one other rows of q, slopes and a sink. */
+static void change_others(kit_problem *p, int64_t kept)
+{
+    const kit_tensor *q = &p->tensor[KIT_Q];
+    char *data = (char *)p->buffer[q->buffer].data;
+    for (int64_t h = 0; h < q->dim[1]; h++) {
+        if (h == kept)
+            continue;
+        p->alibi_slope[h] = -3;
+        p->bias_slope[h] = 2.5F;
+        p->sink[h] = 9;
+        for (int64_t b = 0; b < q->dim[0]; b++)
+            for (int64_t i = 0; i < p->q_lens[b]; i++)
+                for (int64_t d = 0; d < q->dim[3]; d++) {
+                    char *at = data + kit_at(q, b, h, i, d);
+                    heed_store(q->type, at, 0, 0.5F - 3 * heed_load(q->type, at, 0));
+                }
+    }
+}
+
+/* Puts into a result what another has of all heads but one. */
+static void take_others(const kit_problem *p, kit_result *to, const kit_result *from, int64_t kept)
+{
+    uint32_t *const into[4] = {to->out, to->lse, to->weights, to->scores};
+    const uint32_t *const of[4] = {from->out, from->lse, from->weights, from->scores};
+    const int64_t heads = p->spec.q_heads;
+    for (int o = 0; o < 4; o++) {
+        const size_t each = to->n[o] / (p->spec.batch * (size_t)heads);
+        for (int64_t n = 0; n < p->spec.batch * heads && each; n++)
+            if (n % heads != kept)
+                memcpy(into[o] + (size_t)n * each, of[o] + (size_t)n * each, 4 * each);
+    }
+}
+
+static void neighbours(const kit_env *env, const kit_case *c, kit_outcome *outcome)
+{
+    base first = {0};
+    int go_on = begin(env, c, &first, outcome) == 0;
+    for (int64_t kept = 0; kept < c->spec.q_heads && go_on; kept += 3) {
+        heed_error sentence = {""};
+        const char *changed = NULL;
+        base again = {0};
+        go_on = kit_build_again(&again.p, &c->spec, GUARD_LOW, &first.p) == 0;
+        if (go_on) {
+            change_others(&again.p, kept);
+            kit_seal(&again.p);
+            const heed_status st = kit_run(env->context, &again.p, &plainly, &sentence, &changed);
+            kit_open(&again.p);
+            go_on = kit_status(outcome, st, sentence.text, "the run") == 0;
+        }
+        go_on = go_on && kit_take(&again.p, &again.x) == 0;
+        if (!go_on && outcome->verdict == KIT_PASSED)
+            kit_fail(outcome, "out of memory");
+        if (go_on) {
+            take_others(&again.p, &again.x, &first.x, kept);
+            go_on = !kit_all_differ(outcome, "a head among others", &first.p, &first.x, &again.p,
+                                    &again.x);
+        }
+        end(&again);
     }
     end(&first);
 }
@@ -359,7 +425,8 @@ const kit_bits_check kit_bits_checks[KIT_BITS_CHECKS] = {{"threads", threads},
                                                          {"strides", strides},
                                                          {"chunked", chunked},
                                                          {"storages", storages},
-                                                         {"chunked_pages", chunked_pages}};
+                                                         {"chunked_pages", chunked_pages},
+                                                         {"neighbours", neighbours}};
 
 void kit_bits_sequences(kit_spec *s, int32_t rows, int32_t keys)
 {
@@ -398,6 +465,10 @@ static const struct {
       .softcap = 3,
       .bias_kind = KIT_BIAS_INF,
       .layout = KIT_BSHD}},
+    {"sloped",
+     70,
+     201,
+     {.features = HEED_HAS_BIAS | HEED_HAS_BIAS_SLOPE | HEED_HAS_LSE, .bias_kind = KIT_BIAS_INF}},
     {"denormal", 19, 37, {.values = KIT_DENORMAL, .features = HEED_HAS_LSE}},
     {"ragged",
      33,

@@ -4,7 +4,7 @@
 
 #include "case.h"
 
-enum { KIT_BITS_CHECKS = 13 };
+enum { KIT_BITS_CHECKS = 14 };
 
 typedef struct kit_bits_check {
     const char *name;

@@ -175,7 +175,6 @@ static void panel_end(const prefill *f, heed_tile *tile, panel *p)
 static void show_block(const prefill *f, const panel *p, const block *b, int v, uint32_t stage,
                        const float *m, const float *one_by_sum)
 {
-    const bias_slopes slopes = bias_slopes_of(p, v);
     float *s = f->s + v * LANES;
     for (int64_t j = f->first; j < f->end; j++, s += PANEL) {
         vf hidden = m ? v_zero() : v_set1(-INFINITY), x = v_load(s);
@@ -186,7 +185,7 @@ static void show_block(const prefill *f, const panel *p, const block *b, int v, 
         if (f->natural)
             x = modify(f->problem, p, b, x, j, v, stage);
         else if (b->bias)
-            x = biased(&slopes, b, x, j, v);
+            x = biased(b, x, j, v);
         if (m) {
             if (f->natural)
                 x = to_log2(b, x);
@@ -227,16 +226,14 @@ static void show_panel(prefill *f, panel *p, const heed_rows *out, uint32_t stag
  */
 
 /* Scores are in log2 units as early as possible. They stay in natural units where a modifier needs
- * these, where scores are written out, and where log2(e) times a slope and its bias may not fit into a
- * float; times scale it does (range.h). */
+ * these, where scores are written out, and where biases have slopes: log2(e) times a slope and its bias may
+ * not fit into a float, and to ask the slopes of a tile would have a head's bits depend on the others'.
+ * Times scale it fits (range.h). */
 static void set_units(prefill *f, int natural)
 {
-    const heed_tile *tile = f->tile;
+    const uint64_t modifiers = HEED_HAS_SOFTCAP | HEED_HAS_ALIBI | HEED_HAS_BIAS_SLOPE;
     double factor = (double)f->problem->scale;
-    f->natural = natural || (f->problem->features & (HEED_HAS_SOFTCAP | HEED_HAS_ALIBI)) != 0;
-    for (int64_t h = 0; h < tile->n_heads && tile->bias_slope; h++)
-        if (!(tile->bias_slope[h] >= 0 && tile->bias_slope[h] <= 1))
-            f->natural = 1;
+    f->natural = natural || (f->problem->features & modifiers) != 0;
 #if PAIR == 2
     /* The scale alone: rounding to bf16 is then exact where the scale is a power of two. */
     f->factor = (float)factor;

@@ -120,37 +120,23 @@ V_NOINLINE void top_block(const panel *p, const block *b, float *top)
     }
 }
 
-/* The slopes of a vector's biases in log2 units, and the bias whose product with the slope is
- * V_LEAST_SCORE: what is less counts as that (-inf: the product of none is). Slopes are 0 to 1 here
- * (set_units), so that the product with a number is one in natural units. */
-typedef struct bias_slopes {
-    vf slope, least;
-} bias_slopes;
-
-V_INLINE bias_slopes bias_slopes_of(const panel *p, int v)
-{
-    const vf slope = v_load(p->bias_slope + v * LANES);
-    return (bias_slopes){v_mul(slope, v_set1((float)LOG2_E)),
-                         v_div(v_set1(V_LEAST_SCORE), v_abs(slope))}; /* which may be -0 */
-}
-
-/* Adds the bias to the scores of one key in log2 units. One of -inf is hidden by `seen`. */
-V_INLINE vf biased(const bias_slopes *of, const block *b, vf s, int64_t j, int v)
+/* Adds the bias, which has no slope here (set_units), to the scores of one key in log2 units. What is less
+ * than V_LEAST_SCORE counts as that; one of -inf is hidden by `seen`. */
+V_INLINE vf biased(const block *b, vf s, int64_t j, int v)
 {
     const vf bias = v_load(b->bias + (j - b->first) * PANEL + v * LANES);
-    return v_fma(of->slope, v_max(of->least, bias), s);
+    return v_fma(v_set1((float)LOG2_E), v_max(v_set1(V_LEAST_SCORE), bias), s);
 }
 
 /* Adds the bias to scores in log2 units, then does as top_block(). */
 V_NOINLINE void bias_top_block(const panel *p, const block *b, float *top)
 {
     for (int v = first_vector(p); v < VECTORS; v++) {
-        const bias_slopes of = bias_slopes_of(p, v);
         vf most = v_set1(-INFINITY);
         float *s = b->s + v * LANES;
         const uint64_t *seen = b->seen;
         for (int64_t j = b->first; j < b->to[v]; j++, s += PANEL) {
-            const vf x = biased(&of, b, v_load(s), j, v), more = v_max(x, most);
+            const vf x = biased(b, v_load(s), j, v), more = v_max(x, most);
             v_store(s, x);
             most = seen ? v_select(seen_lanes(seen++, v), more, most) : more;
         }
