@@ -81,6 +81,12 @@ static heed_status check_cache_type(const char *name, uint32_t type, const char 
     return HEED_OK;
 }
 
+static int is_absent(const heed_quant_out *q)
+{
+    return !q->scale && !q->zero && !(q->group | q->key_group) &&
+           !(q->stride[0] | q->stride[1] | q->stride[2] | q->stride[3]);
+}
+
 static heed_status check_types(const heed_kv_append_args *a, heed_error *why)
 {
     heed_status st = heed_check_type("k_type", a->k_type, why);
@@ -92,7 +98,7 @@ static heed_status check_types(const heed_kv_append_args *a, heed_error *why)
         st = check_cache_type("v_cache_type", a->v_cache_type, "v_dim", a->v_dim, why);
     if (st == HEED_OK && !a->v_dim && (a->v.data || a->v_cache.data))
         INVALID("args.%s is given, but args.v_dim is 0", a->v.data ? "v" : "v_cache");
-    if (st == HEED_OK && !a->v_dim && (a->v_quant.scale || a->v_quant.zero))
+    if (st == HEED_OK && !a->v_dim && !is_absent(&a->v_quant))
         INVALID("args.v_quant is given, but args.v_dim is 0");
     return st;
 }
@@ -137,6 +143,8 @@ static heed_status check_fresh(const char *name, const heed_quant *quant, uint32
     if (!quant->zero && (type == HEED_U8 || type == HEED_U4))
         INVALID("args.%s.zero is NULL, but required with HEED_APPEND_FRESH_SCALES and %s", name,
                 heed_dtype_name(type));
+    if (quant->zero == quant->scale)
+        INVALID("args.%s.zero equals args.%s.scale: zeros would overwrite scales", name, name);
     if (quant->group || quant->key_group > 1)
         INVALID("args.%s.%s is %u, %s is required with HEED_APPEND_FRESH_SCALES", name,
                 quant->group ? "group" : "key_group",
@@ -186,6 +194,15 @@ static heed_status check_apart(const heed_kv_append_args *a, heed_error *why)
     const int empty = !a->v_dim || !a->batch || !a->len || !a->capacity;
     if (!empty && a->v_cache.data == a->k_cache.data && !same)
         INVALID("args.v_cache.data equals args.k_cache.data: values would overwrite keys");
+    if (!empty && side_of(a, 0, NULL).fresh && side_of(a, 1, NULL).fresh) {
+        const float *const k[] = {a->k_quant.scale, a->k_quant.zero};
+        const float *const v[] = {a->v_quant.scale, a->v_quant.zero};
+        for (int i = 0; i < 4; i++)
+            if (k[i / 2] && k[i / 2] == v[i % 2])
+                INVALID("args.v_quant.%s equals args.k_quant.%s: those of values would overwrite "
+                        "those of keys",
+                        i % 2 ? "zero" : "scale", i / 2 ? "zero" : "scale");
+    }
     return HEED_OK;
 }
 

@@ -158,7 +158,9 @@ enum {
     DIM_STRIDE,
     OF_Q,
     OF_PLAIN,
-    NO_TYPE
+    NO_TYPE,
+    ZERO_IS_SCALE,
+    OF_BOTH
 };
 
 /* Makes one of these mistakes in a call whose scales are good. */
@@ -210,12 +212,21 @@ static void spoil_scales(heed_kv_append_args *a, int arg, uint32_t pick, float *
     case NO_TYPE:
         a->k_cache_type = HEED_F32;
         break;
+    case ZERO_IS_SCALE:
+        q->zero = q->scale;
+        break;
+    case OF_BOTH: /* values whose shape is that of the keys */
+        a->v_cache_type = HEED_U8;
+        a->v_quant = *q;
+        a->v_quant.scale = pick & 1 ? q->zero : q->scale;
+        a->v_quant.zero = some + 2;
+        break;
     }
 }
 
 static const char *bad_scales(void *of, int arg, uint32_t pick)
 {
-    static float some[2];
+    static float some[3];
     static const char *const word[] = {"args.k_quant.scale is NULL",
                                        "args.k_quant.zero is NULL",
                                        "args.k_quant.group is 2",
@@ -228,10 +239,12 @@ static const char *bad_scales(void *of, int arg, uint32_t pick)
                                        "args.k_quant.stride[3] is 1",
                                        "args.k_quant.scale is given",
                                        "args.k_quant.scale is given",
-                                       "args.options has HEED_APPEND_FRESH_SCALES"};
+                                       "args.options has HEED_APPEND_FRESH_SCALES",
+                                       "args.k_quant.zero equals args.k_quant.scale",
+                                       "args.v_quant.scale equals args.k_quant."};
     heed_kv_append_args *a = &((call *)of)->append;
     const int64_t keys = a->page_len ? a->page_len : a->capacity;
-    const heed_quant_out good = {some, some, {a->kv_heads * keys, keys, 1, 0}, 0, pick & 1};
+    const heed_quant_out good = {some, some + 1, {a->kv_heads * keys, keys, 1, 0}, 0, pick & 1};
     a->k_cache_type = HEED_U8;
     a->options = HEED_APPEND_FRESH_SCALES;
     a->k_quant = good;
@@ -313,6 +326,10 @@ static const kit_mistake append_mistakes[] = {
     {"fresh by group", "k_quant.group", 0, INVALID, DO(bad_scales, A_GROUP, 2), WITH(KNOWN)},
     {"fresh by key group", "k_quant.key_group", 0, INVALID, DO(bad_scales, A_KEY_GROUP, 2), WITH(KNOWN)},
     {"fresh and shared", "k_quant.stride", 0, INVALID, DO(bad_scales, SHARED, 2), WITH(KNOWN)},
+    {"zeros over scales", "k_quant.zero equals", 0, INVALID, DO(bad_scales, ZERO_IS_SCALE, 2), WITH(KNOWN | ROWS)},
+    {"scales of both", "v_quant.scale equals", 0, INVALID, DO(bad_scales, OF_BOTH, 2), WITH(KNOWN | ROWS | VALUES)},
+    {"a group of no v", "args.v_quant", 0, INVALID, PUT(append.v_quant.group, 1, 3), WITHOUT(VALUES)},
+    {"a stride of no v", "args.v_quant", 0, INVALID, PUT(append.v_quant.stride[1], 1, -1), WITHOUT(VALUES)},
     {"far scales", "k_quant", 0, INVALID, DO(bad_scales, FAR, 3), WITH(KNOWN)},
     {"zeros alone", "k_quant.zero", 0, INVALID, DO(bad_scales, ZERO_ALONE, 2), WITH(KNOWN)},
     {"a group alone", "k_quant.group", 0, INVALID, DO(bad_scales, GROUP_ALONE, 2), WITH(KNOWN)},
