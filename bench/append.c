@@ -25,7 +25,7 @@ enum { HEADS = 8, MOST_REPETITIONS = 999, MOST_DIM = 65536 };
 typedef struct memory {
     int64_t tokens, dim, page_len;
     void *from[HEED_BF16 + 1], *k, *v; /* from: the rows in each type, keys, then values */
-    float *scale, *zero;
+    float *scale, *zero;               /* of keys, then of values */
     int32_t *table;
 } memory;
 
@@ -72,8 +72,8 @@ static void make(memory *m)
         m->from[type] = room(2 * n * heed_dtype_bytes(type));
     m->k = room(n * 4);
     m->v = room(n * 4);
-    m->scale = room(m->tokens * HEADS * 4);
-    m->zero = room(m->tokens * HEADS * 4);
+    m->scale = room(2 * m->tokens * HEADS * 4);
+    m->zero = room(2 * m->tokens * HEADS * 4);
     m->table = room(pages * 4);
     for (int64_t i = 0; i < 2 * n; i++) {
         float x = 0;
@@ -125,6 +125,8 @@ static heed_kv_append_args args_of(const memory *m, uint32_t from, int kind)
         a.k_quant.stride[1] = kinds[kind].fresh ? keys : 1; /* fixed scales: one for each head */
         a.k_quant.stride[2] = kinds[kind].fresh;
         a.v_quant = a.k_quant;
+        a.v_quant.scale += m->tokens * HEADS;
+        a.v_quant.zero = a.k_quant.zero ? a.k_quant.zero + m->tokens * HEADS : NULL;
     }
     if (kinds[kind].fresh)
         a.options = HEED_APPEND_FRESH_SCALES;
@@ -162,7 +164,7 @@ static void row(const memory *m, int kind, int repetitions)
     printf("%-14s", kinds[kind].name);
     for (uint32_t from = HEED_F32; from <= HEED_BF16; from++) {
         const heed_kv_append_args copy = args_of(m, HEED_BF16, 0), a = args_of(m, from, kind);
-        for (int64_t i = 0; i < m->tokens * HEADS; i++) {
+        for (int64_t i = 0; i < 2 * m->tokens * HEADS; i++) {
             m->scale[i] = 0.03f;
             m->zero[i] = 8;
         }
