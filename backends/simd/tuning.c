@@ -44,6 +44,10 @@ static heed_simd_tuning choices(const heed_cpu *cpu, uint32_t lanes, uint32_t bu
          * to 0.97, of 128 dims 0.93 of 5 rows, but 1.14 to 1.42 of 8 and 12. In pages relative to crosswise,
          * 16-bit 0.78 to 1.28; f32 up to 1.4; pairs 1.2 (Zen 5). */
         .fetched = zen5,
+        /* Relative to crosswise, 16-bit by AVX-512: 4 rows of 64 dims 0.82 to 1.05, 8 rows 0.79 to 1.03; of
+         * 128 dims 3 and 4 rows 0.95 to 1.2 (with two threads 4 rows 0.93 to 0.96), 8 rows 0.84 to 1.05; 3 rows
+         * of 64 dims 0.98 to 1.26; f32 up to 1.3, pairs up to 1.5; by AVX2 0.93 to 1.1 (Zen 5). */
+        .fetched_beside = zen5 && lanes == 16 ? 4 : 0,
         /* Chosen blocks of 64 keys take 0.85 (f32) and 0.71 to 0.81 (bf16) of the time that they take
          * block by block by AVX-512, 0.72 and 0.63 by AVX2, and crosswise more than block by block;
          * of 256 keys 0.82 to 1 (Zen 5). */

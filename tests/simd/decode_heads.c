@@ -178,7 +178,7 @@ static int all(const kernels *by, int32_t *const tables[LAYOUTS])
     static const uint32_t types[] = {HEED_F32, HEED_F16, HEED_BF16}, dims[] = {64, 128, 96, 112};
     static const heed_simd_tuning orders[] = {
         {.fetched_l2 = 1, .any_dims = 1},
-        {.fetched = 1},
+        {.fetched = 1, .fetched_beside = 1},
         {.cross_f32 = {1, 1, 1}, .cross_half = {1, 1, 1}, .cross_pairs = {1, 1, 1}}};
     int failures = 0;
     for (int o = 0; o < 3; o++) {
