@@ -93,8 +93,7 @@ void heed_npy_free(heed_npy *array)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-HEED_PRINTF(3, 4)
-static heed_status refuse(heed_error *why, const char *path, const char *format, ...)
+heed_status heed_npy_refuse(heed_error *why, const char *path, const char *format, ...)
 {
     char reason[160];
     va_list list;
@@ -177,12 +176,13 @@ static heed_status take_shape(scanner *s, const char *path, heed_npy *array, hee
     int comma = 1;
     array->n_dims = 0;
     if (!take(s, '('))
-        return refuse(why, path, "its header's shape is not a tuple");
+        return heed_npy_refuse(why, path, "its header's shape is not a tuple");
     while (!take(s, ')')) {
         if (array->n_dims == HEED_NPY_MAX_DIMS)
-            return refuse(why, path, "has more than %d dimensions", HEED_NPY_MAX_DIMS);
+            return heed_npy_refuse(why, path, "has more than %d dimensions", HEED_NPY_MAX_DIMS);
         if (!comma || !take_length(s, &array->shape[array->n_dims]))
-            return refuse(why, path, "its header's shape is not a tuple of lengths below 2^62");
+            return heed_npy_refuse(why, path,
+                                   "its header's shape is not a tuple of lengths below 2^62");
         array->n_dims++;
         comma = take(s, ',');
     }
@@ -195,14 +195,14 @@ static heed_status take_descr(scanner *s, const char *path, heed_npy *array, int
 {
     char descr[16];
     if (!take_string(s, descr, sizeof descr))
-        return refuse(why, path, "its element type is not a plain number");
+        return heed_npy_refuse(why, path, "its element type is not a plain number");
     for (array->type = N_TYPES - 1; array->type > 0; array->type--)
         if (descr[0] != '\0' && strcmp(descr + 1, types[array->type].code) == 0)
             break;
     if (array->type == 0 || !strchr("<>|=", descr[0]) ||
         (descr[0] == '|' && types[array->type].bytes > 1))
-        return refuse(why, path, "holds '%s'; served are f2, f4, f8, b1, i4, i8 and u2 (bf16)",
-                      descr);
+        return heed_npy_refuse(
+            why, path, "holds '%s'; served are f2, f4, f8, b1, i4, i8 and u2 (bf16)", descr);
     *swapped =
         types[array->type].bytes > 1 && descr[0] != '=' && (descr[0] == '<') != little_endian();
     return HEED_OK;
@@ -217,10 +217,11 @@ static heed_status scan_header(scanner s, const char *path, heed_npy *array, int
     int descr = 0, order = 0, shape = 0, comma = 1;
     char key[16];
     if (!take(&s, '{'))
-        return refuse(why, path, "its header is not a dictionary");
+        return heed_npy_refuse(why, path, "its header is not a dictionary");
     while (!take(&s, '}')) {
         if (!comma || !take_string(&s, key, sizeof key) || !take(&s, ':'))
-            return refuse(why, path, "its header is not a dictionary of numpy's three keys");
+            return heed_npy_refuse(why, path,
+                                   "its header is not a dictionary of numpy's three keys");
         if (strcmp(key, "descr") == 0 && !descr++) {
             status = take_descr(&s, path, array, swapped, why);
         } else if (strcmp(key, "shape") == 0 && !shape++) {
@@ -228,9 +229,11 @@ static heed_status scan_header(scanner s, const char *path, heed_npy *array, int
         } else if (strcmp(key, "fortran_order") == 0 && !order++) {
             *fortran = take_word(&s, "True");
             if (!*fortran && !take_word(&s, "False"))
-                status = refuse(why, path, "its header's fortran_order is neither True nor False");
+                status = heed_npy_refuse(why, path,
+                                         "its header's fortran_order is neither True nor False");
         } else {
-            status = refuse(why, path, "its header has an unknown or repeated key '%s'", key);
+            status =
+                heed_npy_refuse(why, path, "its header has an unknown or repeated key '%s'", key);
         }
         if (status != HEED_OK)
             return status;
@@ -238,12 +241,12 @@ static heed_status scan_header(scanner s, const char *path, heed_npy *array, int
     }
     skip_space(&s);
     if (s.at != s.end)
-        return refuse(why, path, "its header goes on after the dictionary");
+        return heed_npy_refuse(why, path, "its header goes on after the dictionary");
     if (!descr || !order || !shape)
-        return refuse(why, path, "its header lacks %s",
-                      !descr   ? "descr"
-                      : !shape ? "shape"
-                               : "fortran_order");
+        return heed_npy_refuse(why, path, "its header lacks %s",
+                               !descr   ? "descr"
+                               : !shape ? "shape"
+                                        : "fortran_order");
     return HEED_OK;
 }
 
@@ -255,7 +258,7 @@ static heed_status check_size(const char *path, heed_npy *array, int64_t *bytes,
     array->count = 1;
     for (int d = 0; d < array->n_dims; d++) {
         if (!heed_npy_multiply(full, array->shape[d] ? array->shape[d] : 1, &full))
-            return refuse(why, path, "its header's shape is larger than any memory");
+            return heed_npy_refuse(why, path, "its header's shape is larger than any memory");
         array->count *= array->shape[d];
     }
     *bytes = array->count * heed_npy_type_bytes(array->type);
@@ -280,14 +283,15 @@ static heed_status read_data(FILE *file, const char *path, int64_t bytes, void *
         data = more;
     }
     if (!data) {
-        refuse(why, path, "no memory for its %lld bytes", (long long)bytes);
+        heed_npy_refuse(why, path, "no memory for its %lld bytes", (long long)bytes);
         return HEED_ERR_NOMEM;
     }
     *out = data;
     if (have < need)
-        return refuse(why, path, "ends after %zu of its %zu data bytes", have, need);
+        return heed_npy_refuse(why, path, "ends after %zu of its %zu data bytes", have, need);
     if (fgetc(file) != EOF)
-        return refuse(why, path, "goes on after the %zu data bytes that its header names", need);
+        return heed_npy_refuse(why, path, "goes on after the %zu data bytes that its header names",
+                               need);
     return HEED_OK;
 }
 
@@ -312,7 +316,7 @@ static heed_status to_c_order(const char *path, heed_npy *array, heed_error *why
     int64_t stride[HEED_NPY_MAX_DIMS], from = 0, step = 1;
     char *data = malloc((size_t)(array->count * size) + 1);
     if (!data) {
-        refuse(why, path, "no memory to bring it into C order");
+        heed_npy_refuse(why, path, "no memory to bring it into C order");
         return HEED_ERR_NOMEM;
     }
     for (int d = 0; d < array->n_dims; d++) {
@@ -342,25 +346,25 @@ static heed_status read_header(FILE *file, const char *path, char **text, uint32
     unsigned char start[MAGIC_BYTES + 2], size[4] = {0};
     if (fread(start, 1, sizeof start, file) != sizeof start ||
         memcmp(start, MAGIC, MAGIC_BYTES) != 0)
-        return ferror(file) ? refuse(why, path, "cannot be read: %s", strerror(errno))
-                            : refuse(why, path, "is not a .npy file");
+        return ferror(file) ? heed_npy_refuse(why, path, "cannot be read: %s", strerror(errno))
+                            : heed_npy_refuse(why, path, "is not a .npy file");
     if (start[MAGIC_BYTES] < 1 || start[MAGIC_BYTES] > 3 || start[MAGIC_BYTES + 1] != 0)
-        return refuse(why, path, "is .npy version %d.%d; served are 1.0, 2.0 and 3.0",
-                      start[MAGIC_BYTES], start[MAGIC_BYTES + 1]);
+        return heed_npy_refuse(why, path, "is .npy version %d.%d; served are 1.0, 2.0 and 3.0",
+                               start[MAGIC_BYTES], start[MAGIC_BYTES + 1]);
     size_t size_bytes = start[MAGIC_BYTES] == 1 ? 2 : 4;
     if (fread(size, 1, size_bytes, file) != size_bytes)
-        return refuse(why, path, "ends within its header");
+        return heed_npy_refuse(why, path, "ends within its header");
     *length = size[0] | (uint32_t)size[1] << 8 | (uint32_t)size[2] << 16 | (uint32_t)size[3] << 24;
     if (*length > HEADER_LIMIT)
-        return refuse(why, path, "has a header of %u bytes; at most %u are read", *length,
-                      HEADER_LIMIT);
+        return heed_npy_refuse(why, path, "has a header of %u bytes; at most %u are read", *length,
+                               HEADER_LIMIT);
     *text = malloc(*length + 1);
     if (!*text) {
-        refuse(why, path, "no memory for its header");
+        heed_npy_refuse(why, path, "no memory for its header");
         return HEED_ERR_NOMEM;
     }
     if (fread(*text, 1, *length, file) != *length)
-        return refuse(why, path, "ends within its header");
+        return heed_npy_refuse(why, path, "ends within its header");
     return HEED_OK;
 }
 
@@ -414,7 +418,7 @@ heed_status heed_npy_read(const char *path, heed_npy *out, heed_error *why)
 {
     FILE *file = fopen(path, "rb");
     if (!file)
-        return refuse(why, path, "cannot be opened: %s", strerror(errno));
+        return heed_npy_refuse(why, path, "cannot be opened: %s", strerror(errno));
     heed_status status = heed_npy_read_from(file, path, out, why);
     fclose(file);
     return status;
@@ -444,7 +448,7 @@ heed_status heed_npy_write(const char *path, const heed_npy *array, heed_error *
 
     FILE *file = fopen(path, "wb");
     if (!file)
-        return refuse(why, path, "cannot be written: %s", strerror(errno));
+        return heed_npy_refuse(why, path, "cannot be written: %s", strerror(errno));
     size_t bytes = (size_t)(array->count * heed_npy_type_bytes(array->type));
     int good = fwrite(start, 1, sizeof start, file) == sizeof start &&
                fwrite(header, 1, (size_t)used, file) == (size_t)used &&
@@ -454,5 +458,5 @@ heed_status heed_npy_write(const char *path, const heed_npy *array, heed_error *
         number = errno;
         good = 0;
     }
-    return good ? HEED_OK : refuse(why, path, "cannot be written: %s", strerror(number));
+    return good ? HEED_OK : heed_npy_refuse(why, path, "cannot be written: %s", strerror(number));
 }

@@ -8,6 +8,7 @@
 #ifndef HEED_TOOLS_NPY_H
 #define HEED_TOOLS_NPY_H
 
+#include <heed/kit.h>
 #include <heed/status.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -65,6 +66,10 @@ void heed_npy_free(heed_npy *array);
 
 /** The bytes of one element; 0 for an unknown type. */
 int64_t heed_npy_type_bytes(int type);
+
+/** Writes "PATH: REASON" to why, and returns HEED_ERR_INVALID. */
+HEED_PRINTF(3, 4)
+heed_status heed_npy_refuse(heed_error *why, const char *path, const char *format, ...);
 
 /** numpy's code of a type: "f2", "f4" and so on. */
 const char *heed_npy_type_name(int type);

@@ -3,21 +3,8 @@
 
 #include <errno.h>
 #include <heed/formats.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
-
-static heed_status refuse(heed_error *why, const char *path, const char *format, ...)
-{
-    char reason[160];
-    va_list list;
-    va_start(list, format);
-    vsnprintf(reason, sizeof reason, format, list);
-    va_end(list);
-    /* If a path is too long, its end is cut off, not the reason. */
-    snprintf(why->text, sizeof why->text, "%.90s: %s", path, reason);
-    return HEED_ERR_INVALID;
-}
 
 static int is_float(int type)
 {
@@ -29,15 +16,16 @@ static heed_status check_kind(const slice_file *f, int swapped, int fortran, hee
 {
     char shape[HEED_NPY_SHAPE_TEXT];
     if (!is_float(f->kind.type))
-        return refuse(why, f->path, "holds %s: f2, f4, f8 or u2 is required",
-                      heed_npy_type_name(f->kind.type));
+        return heed_npy_refuse(why, f->path, "holds %s: f2, f4, f8 or u2 is required",
+                               heed_npy_type_name(f->kind.type));
     if (f->kind.n_dims != 4)
-        return refuse(why, f->path, "has shape %s: four dimensions are required",
-                      heed_npy_shape_text(f->kind.n_dims, f->kind.shape, shape));
+        return heed_npy_refuse(why, f->path, "has shape %s: four dimensions are required",
+                               heed_npy_shape_text(f->kind.n_dims, f->kind.shape, shape));
     if (fortran)
-        return refuse(why, f->path, "is in Fortran order: C order is required");
+        return heed_npy_refuse(why, f->path, "is in Fortran order: C order is required");
     if (swapped)
-        return refuse(why, f->path, "is in the other byte order: this machine's is required");
+        return heed_npy_refuse(why, f->path,
+                               "is in the other byte order: this machine's is required");
     return HEED_OK;
 }
 
@@ -47,7 +35,7 @@ heed_status slice_open(slice_file *f, const char *path, heed_error *why)
     f->path = path;
     f->file = fopen(path, "rb");
     if (!f->file)
-        return refuse(why, path, "cannot be opened: %s", strerror(errno));
+        return heed_npy_refuse(why, path, "cannot be opened: %s", strerror(errno));
     heed_status status = heed_npy_read_header(f->file, path, &f->kind, &swapped, &fortran, why);
     f->start = ftell(f->file);
     if (status == HEED_OK)
@@ -69,7 +57,7 @@ heed_status slice_create(const char *path, const heed_npy *kind, long *start, he
     if (status != HEED_OK)
         return status;
     if (!file || fseek(file, 0, SEEK_END) != 0)
-        status = refuse(why, path, "cannot be read again: %s", strerror(errno));
+        status = heed_npy_refuse(why, path, "cannot be read again: %s", strerror(errno));
     *start = file ? ftell(file) : 0;
     if (file)
         fclose(file);
@@ -83,8 +71,9 @@ heed_status slice_open_made(slice_file *f, const char *path, const heed_npy *kin
     f->kind = *kind;
     f->start = start;
     f->file = fopen(path, "r+b");
-    return f->file ? HEED_OK
-                   : refuse(why, path, "cannot be opened for writing: %s", strerror(errno));
+    return f->file
+               ? HEED_OK
+               : heed_npy_refuse(why, path, "cannot be opened for writing: %s", strerror(errno));
 }
 
 /* Moves to element [b, h, row, 0]. */
@@ -101,11 +90,12 @@ heed_status slice_read(slice_file *f, int64_t b, int64_t row, int64_t n, const s
     const int64_t dim = f->kind.shape[3], count = n * dim;
     heed_npy part = {.type = f->kind.type,
                      .data = malloc((size_t)(count * heed_npy_type_bytes(f->kind.type)) + 1)};
-    heed_status status = part.data ? HEED_OK : refuse(why, f->path, "no memory for a part of it");
+    heed_status status =
+        part.data ? HEED_OK : heed_npy_refuse(why, f->path, "no memory for a part of it");
     for (int64_t h = 0; h < f->kind.shape[1] && status == HEED_OK; h++) {
         const size_t size = (size_t)heed_npy_type_bytes(part.type);
         if (!seek(f, b, h, row) || fread(part.data, size, (size_t)count, f->file) != (size_t)count)
-            status = refuse(why, f->path, "ends before the data that its header names");
+            status = heed_npy_refuse(why, f->path, "ends before the data that its header names");
         for (int64_t i = 0; i < count && status == HEED_OK; i++)
             heed_store_f64(to->type, to->data, (h * to->rows + to->at) * dim + i,
                            heed_npy_number(&part, i));
@@ -121,13 +111,14 @@ heed_status slice_write(slice_file *f, int64_t b, const int64_t heads[2], int64_
     const uint32_t as = f->kind.type == HEED_NPY_F2 ? HEED_F16 : HEED_F32;
     const size_t size = (size_t)heed_npy_type_bytes(f->kind.type);
     char *part = malloc((size_t)count * size + 1);
-    heed_status status = part ? HEED_OK : refuse(why, f->path, "no memory for a part of it");
+    heed_status status =
+        part ? HEED_OK : heed_npy_refuse(why, f->path, "no memory for a part of it");
     for (int64_t h = heads[0]; h < heads[1] && status == HEED_OK; h++) {
         for (int64_t i = 0; i < count; i++)
             heed_store(as, part, i,
                        heed_load(from->type, from->data, (h * from->rows + from->at) * dim + i));
         if (!seek(f, b, h, row) || fwrite(part, size, (size_t)count, f->file) != (size_t)count)
-            status = refuse(why, f->path, "cannot be written: %s", strerror(errno));
+            status = heed_npy_refuse(why, f->path, "cannot be written: %s", strerror(errno));
     }
     free(part);
     return status;
@@ -139,5 +130,5 @@ heed_status slice_close(slice_file *f, heed_error *why)
     f->file = NULL;
     return !file || fclose(file) == 0
                ? HEED_OK
-               : refuse(why, f->path, "cannot be written: %s", strerror(errno));
+               : heed_npy_refuse(why, f->path, "cannot be written: %s", strerror(errno));
 }
