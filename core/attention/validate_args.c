@@ -33,19 +33,13 @@ static heed_status check_sizes(const heed_attn_desc *desc, const heed_attn_args 
     return st == HEED_OK ? check_size("kv_len", args->kv_len, desc->max_kv_len, why) : st;
 }
 
-static int is_absent(const heed_quant *q)
-{
-    return !q->scale && !q->zero && !(q->group | q->key_group) &&
-           !(q->stride[0] | q->stride[1] | q->stride[2] | q->stride[3]);
-}
-
 /* Checks the scales of k and v, which have these shapes. */
 static heed_status check_quants(const heed_attn_desc *desc, const heed_attn_args *args,
                                 const int64_t k_shape[4], const int64_t v_shape[4], heed_error *why)
 {
     const heed_quant *k = &args->k_quant, *v = &args->v_quant;
     const int wanted = (desc->features & HEED_HAS_QUANT) != 0;
-    if (!wanted && is_absent(k) && is_absent(v))
+    if (!wanted && heed_quant_is_absent(k) && heed_quant_is_absent(v))
         return HEED_OK;
     if (!wanted && (k->scale || v->scale))
         INVALID("args.%s is given, but the plan's features lack HEED_HAS_QUANT",

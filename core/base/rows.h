@@ -38,6 +38,13 @@ static inline int64_t heed_reach_bytes(uint32_t type)
 heed_status heed_check_blocks(const char *name, uint32_t type, const int64_t stride[4],
                               const int64_t shape[4], heed_error *why);
 
+/* Is nothing of it given? */
+static inline int heed_quant_is_absent(const heed_quant *q)
+{
+    return !q->scale && !q->zero && !(q->group | q->key_group) &&
+           !(q->stride[0] | q->stride[1] | q->stride[2] | q->stride[3]);
+}
+
 /* Checks that the scales of a tensor of that type and shape fit it, and that the farthest are
  * addressable. A tensor may have no scales: then no other member of `quant` may be given. */
 heed_status heed_check_quant(const char *name, const heed_quant *quant, uint32_t type,

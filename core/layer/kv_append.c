@@ -81,14 +81,9 @@ static heed_status check_cache_type(const char *name, uint32_t type, const char 
     return HEED_OK;
 }
 
-static int is_absent(const heed_quant_out *q)
-{
-    return !q->scale && !q->zero && !(q->group | q->key_group) &&
-           !(q->stride[0] | q->stride[1] | q->stride[2] | q->stride[3]);
-}
-
 static heed_status check_types(const heed_kv_append_args *a, heed_error *why)
 {
+    const heed_quant v_quant = heed_quant_as_const(a->v_quant);
     heed_status st = heed_check_type("k_type", a->k_type, why);
     if (st == HEED_OK)
         st = check_cache_type("k_cache_type", a->k_cache_type, "qk_dim", a->qk_dim, why);
@@ -98,7 +93,7 @@ static heed_status check_types(const heed_kv_append_args *a, heed_error *why)
         st = check_cache_type("v_cache_type", a->v_cache_type, "v_dim", a->v_dim, why);
     if (st == HEED_OK && !a->v_dim && (a->v.data || a->v_cache.data))
         INVALID("args.%s is given, but args.v_dim is 0", a->v.data ? "v" : "v_cache");
-    if (st == HEED_OK && !a->v_dim && !is_absent(&a->v_quant))
+    if (st == HEED_OK && !a->v_dim && !heed_quant_is_absent(&v_quant))
         INVALID("args.v_quant is given, but args.v_dim is 0");
     return st;
 }

@@ -249,7 +249,7 @@ V_INLINE void run_scores(uint32_t type, int rows, int64_t dims, const decode *d,
     store_scores(scores, rows, s);
 }
 
-/* The values of a block, of which the dims from `dim` on are weighed. Those dims are a part of each row,
+/* The values of a block, of which the dims from byte `from` on are weighed. They are a part of each row,
  * but what is fetched into L1 meanwhile are whole rows, so that memory gives it in one stream: parts of
  * rows arrive at 31 to 33 GB/s, a stream at 36 to 40, where its reading alone reaches 41 (Zen 5). */
 V_INLINE value_rows run_rows(const run_side *side, const fetch *f, int64_t row_bytes, int64_t from,
