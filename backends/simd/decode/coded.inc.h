@@ -191,14 +191,14 @@ V_INLINE void coded_finish(coded_weighed *b)
 V_INLINE void coded_weigh(decode *d, block *b, float *scores, const float *k_after,
                           const float *v_after)
 {
+    const float *before = d->lift_k ? k_after : NULL;
     b->scores = scores;
-    for (int64_t r = 0; r < d->rows; r++) {
-        if (d->lift_k)
-            scale_scores(scores + r * DECODE_BLOCK, k_after);
-        if (d->terms)
-            finish_scores(d, b, r);
-        weigh_scores(d, scores, r, 0xffffu, v_after);
+    for (int64_t r = 0; r < d->rows && d->terms; r++) {
+        if (before)
+            scale_scores(scores + r * DECODE_BLOCK, before);
+        finish_scores(d, b, r);
     }
+    weigh_rows(d, scores, 0, d->rows, d->terms ? NULL : before, v_after);
 }
 
 /* Are the factors of the type's blocks read before products with them? Not in pages of one head, where

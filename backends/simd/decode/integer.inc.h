@@ -176,7 +176,7 @@ V_INLINE uint32_t integer_lanes(uint32_t type, int rows, int has_zero, const dec
     V_UNROLL for (int n = 0; n < rows; n++) s[n] = v_zero();
     for (int64_t e = 0; e < blocks; e++, q++, key += size) {
         const int64_t slot = e % INTEGER_AT_ONCE, left = blocks - e;
-        vi fifths = vi_zero(), sums[4], column[4], c[4];
+        vi fifths = vi_zero(), sums[4], column[8], c[4];
         if (code_has_blocks(type)) {
             if (slot == 0 && (!factors || type == HEED_Q5_0 || type == HEED_Q5_1))
                 integer_load_heads(type, factors != NULL, key, row,
@@ -196,9 +196,11 @@ V_INLINE uint32_t integer_lanes(uint32_t type, int rows, int has_zero, const dec
         V_UNROLL for (int n = 0; n < rows; n++) sums[n] = vi_set1((uint32_t)q[n * blocks].start);
         V_UNROLL for (int u = 0; u < 2; u++)
         {
-            if (u == 0 || !integer_has_nibbles(type))
-                vi_columns(key + head + 16 * u, row, column);
-            integer_codes(type, column, u, fifths, c);
+            if (u == 0 && integer_has_nibbles(type))
+                vi_columns(key + head, row, column);
+            else if (u == 0)
+                vi_columns_two(key + head, row, column);
+            integer_codes(type, integer_has_nibbles(type) ? column : column + 4 * u, u, fifths, c);
             V_UNROLL for (int n = 0; n < rows; n++) sums[n] = integer_dot(
                 type, sums[n], c, q[n * blocks].q + (integer_is_wide(type) ? 32 : 16) * u);
         }

@@ -69,10 +69,13 @@ V_NOINLINE void finish_run_scores(const decode *d, float *scores, int64_t r)
  * the branch and load nothing ahead meanwhile. Weights up to 2^8 lose no accuracy. */
 #define DECODE_SLACK 8.0f
 
-/* Raises the reference of row r to `top`, and rescales what has been summed so far. */
-V_NOINLINE void raise_reference(decode *d, int64_t r, float top)
+/* Raises the reference of row r to the greatest of 16 scores, and rescales what has been summed so far. */
+V_NOINLINE void raise_reference(decode *d, int64_t r, const float scores[DECODE_BLOCK])
 {
     float *acc = d->tile->acc + r * d->tile->acc_stride, *sums = d->sums + r * DECODE_BLOCK;
+    float top = -INFINITY;
+    for (int i = 0; i < DECODE_BLOCK; i++)
+        top = scores[i] > top ? scores[i] : top;
     vf factor = v_exp2(v_set1(d->reference[r] - top));
     int64_t i = 0, dim = d->problem->v_dim;
     for (; i + LANES <= dim; i += LANES)
@@ -84,32 +87,34 @@ V_NOINLINE void raise_reference(decode *d, int64_t r, float top)
     d->reference[r] = top;
 }
 
-/* Turns scores of row r into weights relative to its reference, which is raised first if it
- * must be. `after` are V's lifted scales (NULL: none): the weights are multiplied by them, but
- * summed without them. */
-V_INLINE void weigh_scores(decode *d, float *scores, int64_t r, uint32_t visible,
-                           const float *after)
+/* Is a score of row r too far above its reference? */
+V_INLINE uint32_t is_above(const decode *d, int64_t r, const vf x[DECODE_BLOCK / LANES])
+{
+    const vf most = v_set1(d->reference[r] + DECODE_SLACK);
+    uint32_t above = 0;
+    V_UNROLL for (int i = 0; i < DECODE_BLOCK / LANES; i++) above |= m_bits(m_less(most, x[i]));
+    return above;
+}
+
+/* Raises the reference of row r if one of the scores x demands it. */
+V_INLINE void settle_reference(decode *d, int64_t r, const vf x[DECODE_BLOCK / LANES])
+{
+    float each[DECODE_BLOCK];
+    if (!is_above(d, r, x))
+        return;
+    V_UNROLL for (int i = 0; i < DECODE_BLOCK / LANES; i++) v_store(each + i * LANES, x[i]);
+    raise_reference(d, r, each);
+}
+
+/* Turns the scores x of row r into weights relative to its reference. `after` are V's lifted scales (NULL:
+ * none): the weights are multiplied by them, but summed without them. */
+V_INLINE void weigh_row(decode *d, float *scores, int64_t r, vf x[DECODE_BLOCK / LANES],
+                        const float *after)
 {
     float *s = scores + r * DECODE_BLOCK, *sums = d->sums + r * DECODE_BLOCK;
-    vf m = v_set1(d->reference[r]), most = v_set1(d->reference[r] + DECODE_SLACK);
-    vf x[DECODE_BLOCK / LANES];
-    uint32_t above = 0;
-    for (int i = 0; i < DECODE_BLOCK / LANES; i++) {
-        x[i] = v_load(s + i * LANES);
-        if (visible != 0xffffu)
-            x[i] = v_select(m_from_bits(visible >> (i * LANES)), x[i], v_set1(-INFINITY));
-        above |= m_bits(m_less(most, x[i]));
-    }
-    if (above) {
-        float top = -INFINITY, each[DECODE_BLOCK];
-        for (int i = 0; i < DECODE_BLOCK / LANES; i++)
-            v_store(each + i * LANES, x[i]);
-        for (int i = 0; i < DECODE_BLOCK; i++)
-            top = each[i] > top ? each[i] : top;
-        raise_reference(d, r, top);
-        m = v_set1(d->reference[r]);
-    }
-    for (int i = 0; i < DECODE_BLOCK / LANES; i++) {
+    const vf m = v_set1(d->reference[r]);
+    V_UNROLL for (int i = 0; i < DECODE_BLOCK / LANES; i++)
+    {
         x[i] = v_exp2(v_sub(x[i], m));
 #if PAIR == 2
         (void)after; /* only codes have them */
@@ -119,6 +124,55 @@ V_INLINE void weigh_scores(decode *d, float *scores, int64_t r, uint32_t visible
 #endif
         v_store(sums + i * LANES, v_add(v_load(sums + i * LANES), x[i]));
     }
+}
+
+/* Turns scores of a row into weights; those of keys that are not visible are 0. */
+V_INLINE void weigh_scores(decode *d, float *scores, int64_t r, uint32_t visible,
+                           const float *after)
+{
+    vf x[DECODE_BLOCK / LANES];
+    for (int i = 0; i < DECODE_BLOCK / LANES; i++) {
+        x[i] = v_load(scores + r * DECODE_BLOCK + i * LANES);
+        if (visible != 0xffffu)
+            x[i] = v_select(m_from_bits(visible >> (i * LANES)), x[i], v_set1(-INFINITY));
+    }
+    settle_reference(d, r, x);
+    weigh_row(d, scores, r, x, after);
+}
+
+/* What weigh_rows does for `rows` (constant, up to 4) rows from r on, with one look at all their references:
+ * a branch between two rows keeps their chains of operations apart. */
+V_INLINE void weigh_together(int rows, decode *d, float *scores, int64_t r, const float *before,
+                             const float *after)
+{
+    vf x[4][DECODE_BLOCK / LANES];
+    uint32_t above = 0;
+    V_UNROLL for (int n = 0; n < rows; n++)
+    {
+        V_UNROLL for (int i = 0; i < DECODE_BLOCK / LANES; i++)
+        {
+            x[n][i] = v_load(scores + (r + n) * DECODE_BLOCK + i * LANES);
+            if (before)
+                x[n][i] = v_mul(x[n][i], v_load(before + i * LANES));
+        }
+        above |= is_above(d, r + n, x[n]);
+    }
+    if (above)
+        V_UNROLL for (int n = 0; n < rows; n++) settle_reference(d, r + n, x[n]);
+    V_UNROLL for (int n = 0; n < rows; n++) weigh_row(d, scores, r + n, x[n], after);
+}
+
+/* Turns scores of rows [r, end), which see every key, into weights. `before` is what scores are multiplied by
+ * first (NULL: nothing). */
+V_INLINE void weigh_rows(decode *d, float *scores, int64_t r, int64_t end, const float *before,
+                         const float *after)
+{
+    for (; r + 4 <= end; r += 4)
+        weigh_together(4, d, scores, r, before, after);
+    for (; r + 2 <= end; r += 2)
+        weigh_together(2, d, scores, r, before, after);
+    if (r < end)
+        weigh_together(1, d, scores, r, before, after);
 }
 
 #endif

@@ -33,6 +33,11 @@ V_INLINE void vi_columns(const char *at, int64_t stride, vi c[4])
     c[2] = _mm256_unpacklo_epi64(b, y);
     c[3] = _mm256_unpackhi_epi64(b, y);
 }
+V_INLINE void vi_columns_two(const char *at, int64_t stride, vi c[8])
+{
+    vi_columns(at, stride, c);
+    vi_columns(at + 16, stride, c + 4);
+}
 V_INLINE vi vi_lookup(v_bytes table, vi a)
 {
     return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(table), a);

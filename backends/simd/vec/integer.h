@@ -11,6 +11,7 @@
  *     vi_broadcast(p)               the four bytes at p in every lane
  *     vi_columns(at, stride, c)     16 bytes of each of LANES rows, `stride` bytes apart: lane n of
  *                                   c[i] has bytes 4 i to 4 i + 3 of row n, i < 4
+ *     vi_columns_two(at, stride, c) 32 bytes of each, i < 8
  *     vi_lookup(table, a)           table[a] of each byte a, which is below 16
  *     vi_fifths(bits, i)            byte n of a lane: bit 4 i + n (i constant) of that lane as bit 4
  *     integer_dot(type, sums, c, q) sums + products of 16 codes c of each lane and 16 elements at q
