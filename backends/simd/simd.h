@@ -44,6 +44,7 @@ typedef struct heed_simd_tuning {
     uint32_t any_dims;       /* so it reads runs of dims other than 64 and 128, too: HEED_RUNS_* */
     uint32_t fetched;        /* the same into L1, which has to be large enough for it */
     uint32_t fetched_beside; /* heads side by side too, from so many rows of 64 dims of each on; 0: never */
+    uint32_t fetched_paged;  /* 16-bit in pages from so many rows of 64 dims on, twice as many of 128; 0: any */
     uint32_t hops;           /* short runs are read so in any case: decode/order.inc.h */
     heed_cross cross_f32, cross_half; /* keys of f32; of f16 and bf16 */
     heed_cross cross_pairs;           /* keys of bf16, by vdpbf16ps */

@@ -42,12 +42,16 @@ static heed_simd_tuning choices(const heed_cpu *cpu, uint32_t lanes, uint32_t bu
          * f32 of 128 dims 0.88 to 0.94 of 4 rows and 0.91 to 1.0 of 8, of 64 dims 0.82 to 0.95. Relative to
          * crosswise by AVX-512: f16 0.58 to 0.93, pairs of 5 rows and more 0.65 to 0.98, f32 of 64 dims 0.70
          * to 0.97, of 128 dims 0.93 of 5 rows, but 1.14 to 1.42 of 8 and 12. In pages relative to crosswise,
-         * 16-bit 0.78 to 1.28; f32 up to 1.4; pairs 1.2 (Zen 5). */
+         * 16-bit see below, f32 up to 1.4, pairs 1.2 (Zen 5). */
         .fetched = zen5,
         /* Relative to crosswise, 16-bit by AVX-512: 4 rows of 64 dims 0.82 to 1.05, 8 rows 0.79 to 1.03; of
          * 128 dims 3 and 4 rows 0.95 to 1.2 (with two threads 4 rows 0.93 to 0.96), 8 rows 0.84 to 1.05; 3 rows
          * of 64 dims 0.98 to 1.26; f32 up to 1.3, pairs up to 1.5; by AVX2 0.93 to 1.1 (Zen 5). */
         .fetched_beside = zen5 && lanes == 16 ? 4 : 0,
+        /* Crosswise relative to in order, 16-bit in pages of 16 by AVX-512, from memory: one row of 64 dims 0.79
+         * to 0.94, 2 rows 0.88 to 1.02, 3 rows 1.0 to 1.14; 1 to 3 rows of 128 dims 0.77 to 0.94, with two
+         * threads 1.01 and 1.02; from the caches 1.10 to 1.18; by AVX2 0.86 to 1.17 (Zen 5). */
+        .fetched_paged = zen5 && lanes == 16 ? 2 : 0,
         /* Chosen blocks of 64 keys take 0.85 (f32) and 0.71 to 0.81 (bf16) of the time that they take
          * block by block by AVX-512, 0.72 and 0.63 by AVX2, and crosswise more than block by block;
          * of 256 keys 0.82 to 1 (Zen 5). */
@@ -59,10 +63,9 @@ static heed_simd_tuning choices(const heed_cpu *cpu, uint32_t lanes, uint32_t bu
          * more 0.96 to 1.16 of what runs in order take by AVX-512; heads side by side of 5 rows and
          * more 0.49 to 0.77 by AVX-512 and 0.60 to 0.93 by AVX2, of fewer rows 0.95 to 1.54; 16-bit up
          * to 1.7. Zen 5 by AVX-512: heads side by side and pages f32 0.52 to 1.04, 16-bit 0.55 to 0.97;
-         * one head of 8 rows and more, see `fetched`, 16-bit in pages 1.0 to 1.2 of what runs in
-         * order take. By AVX2: heads side by side f32 0.64 to 0.90, 16-bit 0.45 to 0.76; pages f32 0.76
-         * to 1.07, 16-bit 0.55 to 0.91; one head f32 0.85 to 1.13, 16-bit of 8 rows 1.02 to 1.08 of what
-         * runs in order take. */
+         * one head of 8 rows and more, see `fetched`, 16-bit in pages, see `fetched_paged`. By AVX2:
+         * heads side by side f32 0.64 to 0.90, 16-bit 0.45 to 0.76; pages f32 0.76 to 1.07, 16-bit 0.55
+         * to 0.91; one head f32 0.85 to 1.13, 16-bit of 8 rows 1.02 to 1.08 of what runs in order take. */
         .cross_f32 = intel || zen3         ? (heed_cross){1, 1, 1}
                      : zen4 && lanes == 16 ? (heed_cross){0, 5, 8}
                      : zen4                ? (heed_cross){0, 5, 0}
@@ -70,7 +73,7 @@ static heed_simd_tuning choices(const heed_cpu *cpu, uint32_t lanes, uint32_t bu
                      : zen5                ? (heed_cross){0, 1, 1}
                                            : (heed_cross){0, 0, 0},
         .cross_half = intel || zen3         ? (heed_cross){1, 1, 1}
-                      : zen5 && lanes == 16 ? (heed_cross){0, 1, 0}
+                      : zen5 && lanes == 16 ? (heed_cross){0, 1, 1}
                       : zen5                ? (heed_cross){0, 1, 8}
                                             : (heed_cross){0, 0, 0},
         /* Zen 5: heads side by side 0.61 to 0.90, pages 0.72 to 1.03. Not measured elsewhere. */

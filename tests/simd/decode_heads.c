@@ -179,9 +179,10 @@ static int all(const kernels *by, int32_t *const tables[LAYOUTS])
     static const heed_simd_tuning orders[] = {
         {.fetched_l2 = 1, .any_dims = 1},
         {.fetched = 1, .fetched_beside = 1},
+        {.fetched = 1, .fetched_paged = 2, .cross_half = {1, 1, 1}},
         {.cross_f32 = {1, 1, 1}, .cross_half = {1, 1, 1}, .cross_pairs = {1, 1, 1}}};
     int failures = 0;
-    for (int o = 0; o < 3; o++) {
+    for (int o = 0; o < (int)(sizeof orders / sizeof *orders); o++) {
         int served = 0, n = 0;
         heed_simd_tuning order = orders[o];
         order.lanes = by->lanes;

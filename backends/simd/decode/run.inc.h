@@ -61,15 +61,19 @@ static uint32_t crossed_from(const heed_simd_tuning *tuning, const decode *d, in
 
 /* Is it worth reading the blocks of so many heads in the order in which they lie, with lines fetched
  * into L1? It is where they are not better read crosswise, for a head of 64 dims always, and for heads
- * whose rows lie side by side where those are of 16 bits and much work goes with each line. */
+ * side by side and pages where rows are of 16 bits and much work goes with each line. */
 static int suits_fetching(const heed_simd_tuning *tuning, const decode *d, int64_t heads)
 {
-    const uint32_t crossed = crossed_from(tuning, d, heads), beside = tuning->fetched_beside;
+    const uint32_t crossed = crossed_from(tuning, d, heads);
+    const uint32_t beside = tuning->fetched_beside, paged = tuning->fetched_paged;
     const int wide = d->problem->qk_dim == 128;
+    const int halves = PAIR == 1 && d->problem->k_type != HEED_F32;
     if (!tuning->fetched || !suits_runs(d))
         return 0;
     if (heads > 1 && !d->tile->pages)
-        return PAIR == 1 && d->problem->k_type != HEED_F32 && beside && d->rows >= beside + wide;
+        return halves && beside && d->rows >= beside + wide;
+    if (d->tile->pages && halves && paged)
+        return d->rows >= (wide ? 2 * paged : paged);
     return !crossed || d->rows < crossed || (!d->tile->pages && !wide);
 }
 
