@@ -404,7 +404,7 @@ void kit_free(kit_problem *p)
     for (int n = 0; n < KIT_TENSORS; n++)
         guard_unmap(&p->buffer[n]);
     kit_free_lists(p);
-    free(p->block_table);
+    guard_unmap(&p->table);
     free(p->true_table);
     free(p->places);
     free(p->decoded[0]);

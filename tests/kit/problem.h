@@ -237,6 +237,7 @@ typedef struct kit_problem {
     int32_t q_starts[KIT_MAX_BATCH], kv_starts[KIT_MAX_BATCH];
     int64_t q_rows, kv_rows; /* of all sequences, with gaps, where they are packed */
     int64_t n_pages, table_stride;
+    guard_buffer table;   /* the memory of block_table */
     int32_t *block_table; /* as the library gets it: entries that no row reaches are garbage */
     int32_t *true_table;  /* as the oracle reads */
     int64_t *places;      /* what tensor[].place points to */

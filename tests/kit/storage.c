@@ -53,17 +53,20 @@ static int make_pages(kit_problem *p)
 {
     const kit_spec *s = &p->spec;
     const int64_t len = s->page_len, most = (s->kv_len + len - 1) / len;
-    /* One entry more than keys need, and an unused page for every five in use. */
+    /* One entry more than keys need, but not of the last sequence, behind whose last one the memory ends; and
+     * an unused page for every five in use. */
     p->table_stride = most + 1;
     p->n_pages = s->batch * most + (s->batch * most) / 5 + 1;
-    size_t entries = (size_t)(s->batch * p->table_stride);
+    const int64_t entries = s->batch * p->table_stride, given = larger(entries - 1, 0);
     int32_t *order = malloc((size_t)p->n_pages * sizeof *order);
-    p->block_table = malloc((entries + 1) * sizeof *p->block_table);
-    p->true_table = calloc(entries + 1, sizeof *p->true_table);
-    if (!order || !p->block_table || !p->true_table) {
+    p->true_table = calloc((size_t)entries + 1, sizeof *p->true_table);
+    if (!order || !p->true_table ||
+        guard_map(&p->table, (size_t)given * sizeof *p->block_table, GUARD_HIGH, 0, KIT_CANARY) !=
+            0) {
         free(order);
         return -1;
     }
+    p->block_table = (int32_t *)(void *)p->table.data;
     shuffle(order, p->n_pages, kit_hash(s->seed, 90));
     int64_t used = 0;
     for (int64_t b = 0; b < s->batch; b++) {
@@ -86,7 +89,8 @@ static int make_pages(kit_problem *p)
                 if (!any && (j + 1 >= end || j + 1 >= (n + 1) * len))
                     reached = 0;
             }
-            to_library[n] = reached ? all[n] : garbage(n);
+            if (b * p->table_stride + n < given)
+                to_library[n] = reached ? all[n] : garbage(n);
         }
     }
     free(order);
