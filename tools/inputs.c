@@ -204,7 +204,8 @@ static int load_per_sequence(const heed_cli_option *options, const char *name, i
     return failed;
 }
 
-/* Loads --q-offset or --mask-from: one number for all sequences, or a file. */
+/* Loads --q-offset or --mask-from: one number for all sequences, or a file. There is one number more
+ * than sequences: the same one, or of a file 0. */
 static int load_offsets(const heed_cli_option *options, const char *name, int64_t batch,
                         int32_t **out)
 {
@@ -217,9 +218,28 @@ static int load_offsets(const heed_cli_option *options, const char *name, int64_
     *out = calloc((size_t)batch + 1, sizeof **out);
     if (!*out)
         return heed_cli_fail(HEED_EXIT_FAILED, "no memory for --%s", name);
-    for (int64_t b = 0; b < batch; b++)
+    for (int64_t b = 0; b <= batch; b++)
         (*out)[b] = (int32_t)offset;
     return HEED_EXIT_OK;
+}
+
+/* Loads --mask-from. *columns becomes how many columns mask and bias have: one for each key from the least
+ * on. Where there are no sequences it is N, or 0 of a file, which is what the array has behind them. */
+static int load_mask_from(const heed_cli_option *options, heed_inputs *in, heed_attn_args *args,
+                          int64_t *columns)
+{
+    int failed = load_offsets(options, "mask-from", args->batch, &in->mask_from);
+    *columns = 0;
+    for (int64_t b = 0; !failed && b < (args->batch ? args->batch : 1); b++) {
+        const int64_t from = in->mask_from[b];
+        if (from < 0 || from > args->kv_len)
+            return heed_cli_fail(HEED_EXIT_USAGE,
+                                 "--mask-from [%lld] is %lld: 0 to %lld, the keys, is required",
+                                 (long long)b, (long long)from, (long long)args->kv_len);
+        *columns = args->kv_len - from > *columns ? args->kv_len - from : *columns;
+    }
+    args->mask_from = in->mask_from;
+    return failed;
 }
 
 static int load_mask_and_bias(const heed_cli_option *options, heed_inputs *in, heed_attn_desc *desc,
@@ -227,13 +247,8 @@ static int load_mask_and_bias(const heed_cli_option *options, heed_inputs *in, h
 {
     int64_t full[4] = {args->batch, desc->q_heads, args->q_len, args->kv_len};
     int failed = HEED_EXIT_OK;
-    if (heed_cli_given(options, "mask-from")) { /* the mask lacks columns: as many as the least */
-        int64_t least = args->kv_len;
-        failed = load_offsets(options, "mask-from", args->batch, &in->mask_from);
-        for (int64_t b = 0; !failed && b < args->batch; b++)
-            least = in->mask_from[b] < least ? in->mask_from[b] : least;
-        full[3] -= least > 0 ? least : 0;
-        args->mask_from = in->mask_from;
+    if (heed_cli_given(options, "mask-from")) {
+        failed = load_mask_from(options, in, args, &full[3]);
         desc->features |= HEED_HAS_MASK_FROM;
     }
     if (!failed && heed_cli_given(options, "mask")) {

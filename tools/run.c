@@ -398,8 +398,8 @@ static const heed_cli_option known[] = {
     {.name = "mask-from",
      .values = "N|FILE",
      .kind = HEED_CLI_VALUE,
-     .help = "mask and bias begin at key N, and hide nothing before it; a file holds one i4\n"
-             "or i8 for each sequence"},
+     .help = "mask and bias begin at key N, hide nothing before it and have kv_len - N columns;\n"
+             "a file holds one i4 or i8 for each sequence, and the least of them is that N"},
     {.name = "segments",
      .values = "FILE",
      .kind = HEED_CLI_VALUE,

@@ -159,6 +159,13 @@ def shapes():
             refused(arguments(f"--{name}", save("bad", shape, good)), "broadcast")
         for code in {"f4", "i4", "b1", "i8", "u2"} - {good}:
             refused(arguments(f"--{name}", save("bad", (3, 3), code)), code)
+    for start in ("4", "-1", "2147483647"):  # a mask of any width: its start is what is wrong
+        for shape in ((3, 3), (3, 0)):
+            mask = save("bad", shape, "b1")
+            refused(
+                arguments("--mask", mask, "--mask-from", start),
+                f"--mask-from [0] is {start}: 0 to 3",
+            )
     for name in ("alibi", "sinks"):
         for shape in ((), (3,), (5,), (1,), (4, 1), (2, 4)):
             refused(arguments(f"--{name}", save("bad", shape)), "[4] is required")

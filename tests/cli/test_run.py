@@ -295,6 +295,11 @@ def threads_and_empty():
         got = attend(*files("f4", npy.Array(shape, []), k, k), keep=("out", "lse", "weights"))
         check(got and got["out"][0].shape == shape and got["out"][0].data == [], what)
         check(got and got["weights"][0].shape == shape[:3] + (KEYS,), f"{what}: weights")
+        for start in ("2", per([shape[0]], "i4", "start", [2] * shape[0])):
+            columns = KEYS - 2 if shape[0] or start == "2" else KEYS
+            mask = per([shape[2], columns], "b1", "mask", [True] * (shape[2] * columns))
+            got = attend(*files("f4", npy.Array(shape, []), k, k), "--mask", mask, "--mask-from", start)
+            check(got and got["out"][0].shape == shape, f"{what}: --mask-from {start}")
     none = npy.Array((BATCH, KV_HEADS, 0, DIM), [])
     sinks = per([HEADS], "f4", "sinks", [0.5, 1, 2, -3])
     got = attend(*files("f4", Q, none, none), "--sinks", sinks, keep=("out", "lse"))
