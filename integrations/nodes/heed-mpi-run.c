@@ -164,10 +164,8 @@ static int divide(job *j)
     j->key_first = calloc(((size_t)batch + 1) * (n + 1), sizeof *j->key_first);
     j->row_first = calloc(((size_t)batch + 1) * (n + 1), sizeof *j->row_first);
     j->q_offsets = calloc((size_t)batch + 1, sizeof *j->q_offsets);
-    if (!j->owner || !j->key_first || !j->row_first || !j->q_offsets || keys > INT32_MAX ||
-        rows > INT32_MAX)
-        return heed_cli_fail(HEED_EXIT_FAILED,
-                             "no memory for the partition, or too long sequences");
+    if (!j->owner || !j->key_first || !j->row_first || !j->q_offsets)
+        return heed_cli_fail(HEED_EXIT_FAILED, "no memory for the partition");
     for (uint32_t p = 0; p < n; p++)
         j->owner[p] = p < size ? p : 2 * size - 1 - p;
     /* One more, which is the first in a batch of none: held() counts rows of the first sequence. */

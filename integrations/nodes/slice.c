@@ -21,6 +21,10 @@ static heed_status check_kind(const slice_file *f, int swapped, int fortran, hee
     if (f->kind.n_dims != 4)
         return heed_npy_refuse(why, f->path, "has shape %s: four dimensions are required",
                                heed_npy_shape_text(f->kind.n_dims, f->kind.shape, shape));
+    for (int d = 0; d < 4; d++)
+        if (f->kind.shape[d] > INT32_MAX)
+            return heed_npy_refuse(why, f->path, "has shape %s: a length is above 2^31 - 1",
+                                   heed_npy_shape_text(4, f->kind.shape, shape));
     if (fortran)
         return heed_npy_refuse(why, f->path, "is in Fortran order: C order is required");
     if (swapped)

@@ -48,6 +48,8 @@ def main():
         bits = (folder / "v.npy").read_bytes()
         (folder / "big.npy").write_bytes(bits.replace(b"'<f4'", b"'>f4'", 1))
         (folder / "fortran.npy").write_bytes(bits.replace(b"False, 's", b"True,  's", 1))
+        # 2^32 more than a dim of 16, which 32 bits do not tell apart.
+        (folder / "wide.npy").write_bytes(bits.replace(b"16), }        ", b"4294967312), }", 1))
         files = ["--query", folder / "q.npy", "--key", folder / "k.npy", "--value", folder / "v.npy", "--out"]
         want, got = folder / "want.npy", folder / "got.npy"
         for mask, dtype in ((["--causal=bottom-right"], "f32"), (["--window", "20,3", "--q-offset", "9"], "f16"),
@@ -94,6 +96,8 @@ def main():
                             (["--value", folder / "nope.npy"], f"--value {folder}/nope.npy: cannot be opened: No such"),
                             (["--value", folder / "i4.npy"], f"--value {folder}/i4.npy: holds i4: f2, f4, f8 or u2 is"),
                             (["--value", folder / "flat.npy"], f"--value {folder}/flat.npy: has shape [4, 70, 16]: four"),
+                            (["--value", folder / "wide.npy"],
+                             f"--value {folder}/wide.npy: has shape [2, 2, 70, 4294967312]: a length is above 2^31 - 1"),
                             (["--value", folder / "big.npy"], f"--value {folder}/big.npy: is in the other byte order"),
                             (["--value", folder / "fortran.npy"], f"--value {folder}/fortran.npy: is in Fortran order: C")):
             words = files[:4] + (["--value", folder / "v.npy"] if "--value" not in wrong else [])
