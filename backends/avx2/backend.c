@@ -16,7 +16,8 @@ static heed_status check_cpu(const heed_cpu *cpu, heed_error *why)
 {
     return (cpu->isa & NEEDS) == NEEDS
                ? HEED_OK
-               : heed_refuse(why, "needs a CPU and an operating system with AVX2, FMA and F16C");
+               : heed_refuse(why, "needs AVX2, FMA and F16C, which this CPU, its OS or "
+                                  "HEED_MAX_ISA does not give");
 }
 
 static heed_status open_machine(const heed_cpu *cpu, const void **machine, heed_error *why)

@@ -38,8 +38,8 @@ static heed_status check_cpu(const heed_cpu *cpu, heed_error *why)
 {
     return (cpu->isa & NEEDS) == NEEDS
                ? HEED_OK
-               : heed_refuse(why,
-                             "needs a CPU and an operating system with AVX-512 F, BW, DQ and VL");
+               : heed_refuse(why, "needs AVX-512 F, BW, DQ and VL, which this CPU, its OS or "
+                                  "HEED_MAX_ISA does not give");
 }
 
 static heed_status open_machine(const heed_cpu *cpu, const void **machine, heed_error *why)

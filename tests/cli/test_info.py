@@ -94,6 +94,9 @@ def info():
         ],
         "HEED_MAX_ISA=baseline leaves no x86 backend usable",
     )
+    for b in baseline["library"]["backends"]:
+        if b["name"] in ("avx2", "avx512", "amx"):
+            check("HEED_MAX_ISA" in b["reason"], f"baseline: the reason of {b['name']} is not all: {b['reason']}")
 
 
 def kernels(dim, *options):
