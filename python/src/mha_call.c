@@ -271,8 +271,9 @@ static int read_head_numbers(layer_call *c)
     if (c->value[C_POSITION] && attn_position_of(&o, c->value[C_POSITION]) < 0)
         return -1;
     attn_options_into(&o, c->value[C_ALIBI], &c->desc);
-    /* Rows are turned by their positions where nothing else goes by them, too. */
-    if (o.position && c->self->rotary.style != HEED_ROTARY_NONE)
+    /* Rows are turned by their positions where nothing else goes by them, too; those of a cross-attention
+     * would be at 0 if the library were told none. */
+    if (c->self->rotary.style != HEED_ROTARY_NONE)
         c->desc.position = attn_position(&o);
     if (!o.position || PyUnicode_Check(o.position))
         return 0;

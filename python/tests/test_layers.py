@@ -240,6 +240,22 @@ def test_rows_are_turned_by_the_position(options, where):
         assert oracle.error(made(x, cache=cache, **call), want) <= LAYER_BOUND, position
 
 
+@pytest.mark.parametrize("options", [{}, {"causal": True}], ids=["plain", "causal"])
+def test_rows_of_a_cross_attention_are_turned_by_the_position(options):
+    """None is "end" there, too: the last row stands at the last key."""
+    layer = Layer(d_kv=12, v_dim=8)
+    x, other = oracle.normal(RNG, 2, 3, 20), oracle.normal(RNG, 2, 5, 12)
+    q, k, v = layer.qkv(x, other)
+    turned_k = turned(k, [np.arange(5)] * 2)
+    made = layer.made(cross=True, rotary=True, **options)
+    for position, first in ((None, 2), ("end", 2), ("start", 0), (7, 7)):
+        turned_q = turned(q, [np.arange(3) + first] * 2)
+        want = layer.finish(oracle.attention(turned_q, turned_k, v, position=first, **options)[0])
+        assert oracle.error(made(x, other, position=position), want) <= LAYER_BOUND, position
+        cache = heed.KVCache(batch=2, capacity=8, kv_heads=2, dim=8)
+        assert oracle.error(made(x, other, cache=cache, position=position), want) <= LAYER_BOUND, position
+
+
 def test_layer_lists():
     """Ranges, key blocks and masks that begin late, as attention takes them; of a cache, to its capacity."""
     layer = Layer()
