@@ -165,6 +165,7 @@ static PyObject *array_object_dlpack(PyObject *object, PyObject *const *args, Py
     array_object *self = (array_object *)object;
     PyObject *value[4], *capsule;
     long major = 0;
+    bool copy;
     if (read_call(&sig, args, nargs, kwnames, value) < 0)
         return NULL;
     if (value[1]) {
@@ -178,7 +179,9 @@ static PyObject *array_object_dlpack(PyObject *object, PyObject *const *args, Py
     }
     if (value[2] && on_device(value[2]) < 0)
         return NULL;
-    if (value[3] && PyObject_IsTrue(value[3]) == 1) {
+    if (truth_of(value[3], "copy", &copy) < 0)
+        return NULL;
+    if (copy) {
         PyErr_SetString(PyExc_BufferError, "Array.__dlpack__ makes no copies");
         return NULL;
     }

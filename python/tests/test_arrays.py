@@ -352,6 +352,16 @@ def test_array_gives_dlpack_of_the_cpu_alone():
             out.__dlpack__(dl_device=device)
 
 
+@pytest.mark.parametrize("copy", [np.array([1, 2]), "no"], ids=["array", "word"])
+def test_array_copies_by_what_is_true_or_false(copy):
+    """What has no truth is refused, and not answered with a capsule and an exception both."""
+    x = memoryview(np.ones((1, 1, 2, 2), np.float32))
+    out = heed.attention(x, x, x)
+    with pytest.raises(ValueError, match="copy is .*; True or False is needed|copy is of type ndarray and neither"):
+        out.__dlpack__(copy=copy)
+    assert "dltensor" in repr(out.__dlpack__(copy=np.False_))
+
+
 def test_array_is_in_the_order_of_c():
     """Who asks for Fortran's order is refused, unless there is one axis to order."""
     import ctypes
