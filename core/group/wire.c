@@ -127,6 +127,14 @@ heed_status heed_wire_listen(heed_wire *w, uint32_t from, void *data)
     return receive(w, from, TAG_OF_FAILURE, 0, 0, data, 0);
 }
 
+/* Is that the header of a notice, as tell() writes them? Else what lies behind it may be numbers,
+ * which nobody could read as a sentence. */
+static int is_notice(const heed_wire *w, const heed_wire_header *h)
+{
+    return h->status > HEED_OK && h->status <= HEED_ERR_TRANSPORT && h->kind == 0 && h->step == 0 &&
+           h->origin < w->transport->size && h->bytes < sizeof(heed_error);
+}
+
 /* Checks a message that has arrived. */
 static heed_status check(heed_wire *w, const heed_wire_message *m, size_t bytes)
 {
@@ -135,7 +143,7 @@ static heed_status check(heed_wire *w, const heed_wire_message *m, size_t bytes)
     if (bytes < sizeof h)
         return broken(w, "rank %u sent %zu bytes, a header has %zu", m->rank, bytes, sizeof h);
     memcpy(&h, m->data, sizeof h);
-    if (h.magic != MAGIC)
+    if (h.magic != MAGIC || (h.status != HEED_OK && !is_notice(w, &h)))
         return broken(w, "rank %u sent something that is no message of a group", m->rank);
     if (bytes - sizeof h != h.bytes)
         return broken(w, "rank %u sent %llu bytes behind the header, and %zu arrived", m->rank,

@@ -15,6 +15,7 @@ enum {
     WRAP_LOSES,   /* the message is said to be sent, and is not */
     WRAP_CUTS,    /* the second half of the message is lost */
     WRAP_GARBLES, /* the message's header has a wrong number */
+    WRAP_ACCUSES, /* it says of a message with numbers that it tells of a failure */
     WRAP_STALLS,  /* this message and all later ones are never sent, nor said to be */
     WRAP_KINDS
 };
@@ -96,9 +97,9 @@ static inline heed_status wrap_send(void *user, uint32_t to, uint32_t tag, const
     }
     if (w->kind == WRAP_CUTS && now)
         bytes /= 2;
-    if (w->kind == WRAP_GARBLES && now && bytes <= sizeof w->garbled) {
+    if ((w->kind == WRAP_GARBLES || w->kind == WRAP_ACCUSES) && now && bytes <= sizeof w->garbled) {
         memcpy(w->garbled, data, bytes);
-        w->garbled[17]++; /* in the number of bytes that follow */
+        w->garbled[w->kind == WRAP_GARBLES ? 17 : 32]++; /* bytes that follow; sender's status */
         data = w->garbled;
     }
     if (w->net)
