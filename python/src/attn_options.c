@@ -51,15 +51,40 @@ int attn_position_of(attn_options *o, PyObject *given)
     return 0;
 }
 
-int attn_position_kept(const attn_options *o)
+/* Whole numbers as Python's own: an int, or a tuple of them. */
+static PyObject *ints_of(const numbers *x, bool one)
 {
-    numbers any;
-    if (!o->position || PyUnicode_Check(o->position))
+    const int32_t *from = x->data;
+    PyObject *tuple = one ? NULL : PyTuple_New((Py_ssize_t)x->n);
+    if (one)
+        return PyLong_FromLong(from[0]);
+    for (int64_t i = 0; tuple && i < x->n; i++) {
+        PyObject *number = PyLong_FromLong(from[i]);
+        if (!number || PyTuple_SetItem(tuple, (Py_ssize_t)i, number) < 0) {
+            Py_DECREF(tuple);
+            return NULL;
+        }
+    }
+    return tuple;
+}
+
+int attn_position_keep(attn_options *o)
+{
+    numbers x;
+    bool one;
+    PyObject *given = o->position, *copy;
+    if (!given || PyUnicode_Check(given)) {
+        Py_XINCREF(given);
         return 0;
-    if (int32s_of(&any, o->position, "position", is_number(o->position) ? 1 : -1) < 0)
+    }
+    o->position = NULL; /* not held yet */
+    one = is_number(given);
+    if (int32s_of(&x, given, "position", one ? 1 : -1) < 0)
         return -1;
-    numbers_release(&any);
-    return 0;
+    copy = ints_of(&x, one);
+    numbers_release(&x);
+    o->position = copy;
+    return copy ? 0 : -1;
 }
 
 static int causal_of(PyObject *causal, bool *out)

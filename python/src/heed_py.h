@@ -238,9 +238,9 @@ typedef struct attn_given {
 int attn_options_of(attn_options *o, const attn_given *given);
 /* Sets the position, borrowed; refuses words that are none. */
 int attn_position_of(attn_options *o, PyObject *given);
-/* Refuses a position that is neither a word nor integers, before an object keeps it; how many there are to
- * be is known with a batch. */
-int attn_position_kept(const attn_options *o);
+/* Holds the position for an object that keeps it, NULL after a failure: a word, or a copy of the whole
+ * numbers, which the caller may change; how many there are to be is known with a batch. */
+int attn_position_keep(attn_options *o);
 /* HEED_POS_* of the position that was given, or of "end" */
 uint32_t attn_position(const attn_options *o);
 /* Fills a desc's features, position and numbers. */

@@ -157,8 +157,7 @@ static int mha_make(mha_object *self, PyObject *const value[N_M])
     if (!self->context || truth_of(value[M_CROSS], "cross", &self->cross) < 0 ||
         attn_options_of(&self->options, &given) < 0)
         return -1;
-    Py_XINCREF(self->options.position);
-    if (attn_position_kept(&self->options) < 0 ||
+    if (attn_position_keep(&self->options) < 0 ||
         heads_of(value[M_Q_HEADS], "q_heads", &self->desc.q_heads) < 0 ||
         heads_of(value[value[M_KV_HEADS] ? M_KV_HEADS : M_Q_HEADS], "kv_heads",
                  &self->desc.kv_heads) < 0)

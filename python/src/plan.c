@@ -62,8 +62,7 @@ static int plan_make(plan_object *self, heed_context *context, PyObject *const v
                               .order = value[13]};
     if (attn_options_of(&self->options, &given) < 0)
         return -1;
-    Py_XINCREF(self->options.position);
-    if (attn_position_kept(&self->options) < 0)
+    if (attn_position_keep(&self->options) < 0)
         return -1;
     if (!value[0] || !value[1]) {
         PyErr_SetString(PyExc_ValueError, "q_heads and dim are needed");

@@ -568,3 +568,16 @@ def test_settings_do_not_change_bits():
     for n in (1, 2, 5):
         with heed.threads(n):
             assert (heed.attention(q, k, v, causal=True) == want).all()
+
+
+@pytest.mark.parametrize("make", [list, np.array], ids=["list", "array"])
+def test_a_plan_keeps_the_positions_that_it_was_given(make):
+    """What becomes of the caller's list or array afterwards is nothing to it, nor to a layer."""
+    x, w = np.ones((1, 1, 4, 2), np.float32), np.eye(2, dtype=np.float32)
+    v = np.arange(8, dtype=np.float32).reshape(1, 1, 4, 2)
+    position = make([0])
+    plan = heed.plan(q_heads=1, dim=2, causal=True, position=position)
+    layer = heed.MultiHeadAttention(1, w, w, w, causal=True, position=position)
+    want, rows = plan.run(x, x, v).copy(), layer(v[0]).copy()
+    position[0] = 3
+    assert (plan.run(x, x, v) == want).all() and (layer(v[0]) == rows).all()
