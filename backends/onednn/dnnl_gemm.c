@@ -8,6 +8,7 @@ typedef const_dnnl_memory_desc_t memory_layout;
 #else
 typedef const dnnl_memory_desc_t *memory_layout;
 #endif
+#define HAS_MATH_MODES (DNNL_VERSION_MAJOR > 2 || DNNL_VERSION_MINOR >= 6)
 
 static dnnl_status_t describe(dnnl_primitive_desc_t *out, dnnl_engine_t engine,
                               const heed_gemm_shape *shape, dnnl_primitive_attr_t attributes)
@@ -56,6 +57,13 @@ dnnl_status_t heed_gemm_describe(heed_gemm *gemm, dnnl_engine_t engine,
     if (status != dnnl_success)
         return status;
     status = dnnl_primitive_attr_set_scratchpad_mode(attributes, dnnl_scratchpad_mode_user);
+#if HAS_MATH_MODES
+    /* The process may allow f32 products to be made of bf16 ones, for layers of its own: by
+     * dnnl_set_default_fpmath_mode or ONEDNN_DEFAULT_FPMATH_MODE. Ours have an accuracy that was
+     * asked for. */
+    if (status == dnnl_success)
+        status = dnnl_primitive_attr_set_fpmath_mode(attributes, dnnl_fpmath_mode_strict);
+#endif
     if (status == dnnl_success)
         status = describe(&gemm->description, engine, shape, attributes);
     dnnl_primitive_attr_destroy(attributes);
