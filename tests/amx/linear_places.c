@@ -73,7 +73,8 @@ int main(int argc, char **argv)
         {72, 40, HEED_F32, HEED_ACT_NONE},    {2048, 64, HEED_BF16, HEED_ACT_GELU},
         {2080, 100, HEED_F32, HEED_ACT_NONE}, {4128, 40, HEED_BF16, HEED_ACT_NONE},
         {1536, 160, HEED_F32, HEED_ACT_SILU}};
-    heed_context *context = unit_context(1, argc > 1 ? argv[1] : "amx");
+    const char *backend = argc > 1 ? argv[1] : "amx";
+    heed_context *context = unit_context(1, backend);
     unit_problem any = unit_make(1, 1, 1, 1, 8, 7);
     any.desc.accuracy = HEED_ACCURACY_SPLIT;
     const heed_status st = heed_attn_supported(context, &any.desc, NULL);
@@ -81,7 +82,7 @@ int main(int argc, char **argv)
     if (st != HEED_OK) {
         printf("not here: %s\n", heed_last_error());
         heed_context_release(context);
-        return 77;
+        return strcmp(backend, "amx_model") != 0 ? 77 : 1; /* the model runs everywhere */
     }
     uint64_t seed = 11;
     for (int64_t i = 0; i < MOST_ROWS * (MOST_IN + 1) + ALIGNED; i++)
