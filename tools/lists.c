@@ -50,7 +50,13 @@ static int of_segments(const int32_t *segments, int64_t per_batch, heed_attn_des
                                         .ranges = *out + 2 * b * args->q_len * (pass ? most : 8),
                                         .needed = &needed,
                                         .segments = segments + b * per_batch};
-            if (heed_ranges_segments(&a) != HEED_OK)
+            const heed_status st = heed_ranges_segments(&a);
+            if (needed > 8)
+                return heed_cli_fail(HEED_EXIT_USAGE,
+                                     "--segments: some row sees its segment's keys in %u "
+                                     "intervals, 8 at most are required",
+                                     needed);
+            if (st != HEED_OK)
                 return heed_cli_fail(HEED_EXIT_USAGE, "--segments: %s", heed_last_error());
             most = needed > most ? needed : most;
             if (pass && args->kv_lens)

@@ -362,8 +362,9 @@ typedef struct heed_linear_kernel {
     /* Core has set struct_size and zeroed the rest. */
     heed_status (*tiling)(const void *machine, const heed_linear_problem *problem,
                           heed_linear_tiling *out);
-    /* Writes all bytes of the panel of columns [col_first, col_end), at most panel_cols of them.
-     * Several threads pack panels of one layer at once. */
+    /* Packs columns [col_first, col_end), at most panel_cols of them. The panel's bytes hold anything
+     * before, and those that run does not read may do so behind it. Several threads pack panels of one
+     * layer at once. */
     heed_status (*pack)(const void *machine, const heed_linear_problem *problem,
                         const heed_linear_weight *weight, int64_t col_first, int64_t col_end,
                         void *panel);

@@ -182,6 +182,10 @@ def shapes():
     segments = save("segments", (many, 0), "i4")
     no_memory = "no memory for --segments"
     refused(arguments("--segments", segments, q=q, k=k, v=k), no_memory, 1)
+    rows = save("rows", (1, 1, 18, 4))
+    segments = npy.save(folder / "segments.npy", npy.Array((18,), [0, 1] * 9), "i4")
+    intervals = "--segments: some row sees its segment's keys in 9 intervals"
+    refused(arguments("--segments", segments, q=rows, k=rows, v=rows), intervals)
 
 
 def header(text, data=b"\0" * 4 * 120, version=(1, 0)):
