@@ -1,5 +1,10 @@
-/* Core has spread the work already: oneDNN creates and executes on one thread, and OpenMP's number of
- * threads, which is the calling thread's and the host's, is afterwards what it was before. */
+/* What a process has set for its own use of oneDNN and OpenMP neither changes products of plans and layers
+ * nor is changed by them.
+ * Threads    Core has spread the work already: oneDNN creates and executes on one thread, and OpenMP's
+ *            number of threads, which is the calling thread's and the host's, is afterwards what it was.
+ * Math mode  A process may let oneDNN make f32 products of bf16 ones, as a default for all that it creates
+ *            from then on. Plans and layers have an accuracy that was asked for. Few CPUs have such
+ *            products, so the attributes of what is created are looked at, not numbers. */
 #define _GNU_SOURCE /* RTLD_NEXT, RTLD_DEFAULT */
 #include "../check.h"
 
@@ -8,15 +13,32 @@
 #include <heed/heed.h>
 #include <stdlib.h>
 
+#define HAS_MATH_MODES (DNNL_VERSION_MAJOR > 2 || DNNL_VERSION_MINOR >= 6)
+
 enum { DIM = 64, ROWS = 20, THREADS = 3, SKIPPED = 77 };
 
 static int (*get_threads)(void);
-static int n_calls, n_spread; /* of oneDNN; those that saw more than one thread */
+static int n_calls, n_spread;  /* of oneDNN; those that saw more than one thread */
+static int n_created, n_loose; /* products; those that may be made of other ones */
 
 static void look(void)
 {
     n_calls++;
     n_spread += get_threads() != 1;
+}
+
+static void look_at_mode(const_dnnl_primitive_desc_t description)
+{
+    n_created++;
+#if HAS_MATH_MODES
+    const_dnnl_primitive_attr_t attributes;
+    dnnl_fpmath_mode_t mode = dnnl_fpmath_mode_any;
+    if (dnnl_primitive_desc_get_attr(description, &attributes) == dnnl_success)
+        dnnl_primitive_attr_get_fpmath_mode(attributes, &mode);
+    n_loose += mode != dnnl_fpmath_mode_strict;
+#else
+    (void)description;
+#endif
 }
 
 /* The program exports these two functions, so the plugin finds them before oneDNN's. */
@@ -28,6 +50,7 @@ dnnl_status_t dnnl_primitive_create(dnnl_primitive_t *primitive,
     if (!real)
         *(void **)&real = dlsym(RTLD_NEXT, "dnnl_primitive_create");
     look();
+    look_at_mode(description);
     return real(primitive, description);
 }
 
@@ -48,6 +71,14 @@ static void expect(const char *what)
           n_calls);
     CHECK(get_threads() == THREADS, "%s: OpenMP is left with %d threads", what, get_threads());
     n_calls = n_spread = 0;
+}
+
+static void expect_new(const char *what)
+{
+    expect(what);
+    CHECK(n_created > 0 && n_loose == 0, "%s: %d of %d products are loose", what, n_loose,
+          n_created);
+    n_created = n_loose = 0;
 }
 
 static float x[ROWS * DIM], y[ROWS * DIM], w[DIM * DIM];
@@ -77,7 +108,7 @@ static void attention(heed_context *context)
                                  .out = {y, {0, 0, DIM, 1}}};
     heed_attn *plan = NULL;
     CHECK_OK(heed_attn_create(context, &desc, &plan));
-    expect("a plan");
+    expect_new("a plan");
     const size_t bytes = (heed_attn_workspace_bytes(plan, 1) + 63) / 64 * 64;
     void *workspace = aligned_alloc(64, bytes);
     CHECK_OK(heed_attn_begin(plan, &args, 1, workspace, bytes));
@@ -100,7 +131,7 @@ static void linear(heed_context *context)
         .struct_size = sizeof args, .rows = ROWS, .x = {x, {DIM, 1}}, .y = {y, {DIM, 1}}};
     heed_linear *layer = NULL;
     CHECK_OK(heed_linear_create(context, &desc, &weight, NULL, &layer));
-    expect("a layer");
+    expect_new("a layer");
     const size_t bytes = (heed_linear_workspace_bytes(layer, 1) + 63) / 64 * 64;
     void *workspace = aligned_alloc(64, bytes);
     CHECK_OK(heed_linear_begin(layer, &args, 1, workspace, bytes));
@@ -121,6 +152,9 @@ int main(void)
     if (!get_threads || !set_threads)
         return SKIPPED; /* oneDNN has no threads */
     set_threads(THREADS);
+#if HAS_MATH_MODES
+    CHECK(dnnl_set_default_fpmath_mode(dnnl_fpmath_mode_bf16) == dnnl_success, "no such default");
+#endif
     /* A use of oneDNN, or the linker would leave it out, and RTLD_NEXT not find a plugin's. */
     printf("oneDNN %d.%d\n", dnnl_version()->major, dnnl_version()->minor);
     if (heed_context_create(&options, &context) != HEED_OK) {
