@@ -201,10 +201,12 @@ static run_source source_of(const heed_rows *rows, uint32_t type, int64_t page_s
     s.row = rows->row_stride * bytes;
     s.head = rows->head_stride * bytes;
     s.beside = heads > 1 && llabs(s.row) > llabs(s.head);
-    for (int64_t n = 0; s.beside && n < heads * DECODE_BLOCK; n++) {
-        const int64_t h = n / DECODE_BLOCK, j = n % DECODE_BLOCK;
-        s.more[h][j] = (n / heads - j) * s.row + (n % heads - h) * s.head;
-    }
+    for (int64_t h = 0, key = 0, head = 0; s.beside && h < heads; h++)
+        for (int64_t j = 0; j < DECODE_BLOCK; j++) {
+            s.more[h][j] = (key - j) * s.row + (head - h) * s.head;
+            if (++head == heads)
+                head = 0, key++;
+        }
     return s;
 }
 
@@ -265,10 +267,39 @@ V_INLINE void touch_unit(const run_source *s, place at, int64_t keys, int64_t he
 }
 
 /*
- * Works on blocks of one or more kv heads that are pieces too short to be read as streams.
- * Where keys lie in pages, the unit is a page, and what the work comes to RUN_FAR bytes later
- * is fetched. Where the rows of a key's heads lie side by side, the unit is a block, and the
- * next block is fetched.
+ * Works on blocks of kv heads whose rows of a key lie side by side, and fetches the next block meanwhile.
+ * By run_pieces, which looks for each piece's place, 4 rows of 64 dims of f16 would take 1.03 to 1.07 of the
+ * time (Zen 5).
+ */
+static void run_beside(const heed_simd_tuning *tuning, decode *d, int64_t heads, float *lent,
+                       int64_t first, int64_t end)
+{
+    const heed_tile *t = d->tile;
+    const uint32_t type = d->problem->k_type;
+    const run_loops *loops = loops_of(d->problem);
+    const run_source k = source_of(&t->k, type, 0, heads), v = source_of(&t->v, type, 0, heads);
+    run_loop *const loop = tuning->fetched ? loops->near : loops->far;
+    run_past past = nothing_past;
+    float *weights = lent, *others = lent + d->rows * DECODE_BLOCK;
+    for (; first < end; first += DECODE_BLOCK) {
+        const int64_t ahead = first + DECODE_BLOCK < end ? DECODE_BLOCK : 0;
+        const char *k_at = k.data + first * k.row, *v_at = v.data + first * v.row;
+        for (int64_t h = 0; h < heads; h++, k_at += k.head, v_at += v.head) {
+            float *const now = weights;
+            const run_side k_side = {k_at, k.row, ahead * k.row, k.more[h]};
+            d[h].run_key = first;
+            loop(&d[h], now, &k_side, &past);
+            past = (run_past){&d[h], now, {v_at, v.row, ahead * v.row, v.more[h]}};
+            weights = others, others = now;
+        }
+    }
+    loop(NULL, NULL, &nothing_past.v, &past);
+}
+
+/*
+ * Works on blocks of one or more kv heads in pages, pieces too short to be read as streams. The unit
+ * is a page, and what the work comes to RUN_FAR bytes later is fetched. Where the rows of a key's heads
+ * lie side by side, the unit is a block, and the next block is fetched.
  */
 static void run_pieces(const heed_simd_tuning *tuning, decode *d, int64_t heads, float *lent,
                        int64_t first, int64_t end)
@@ -297,7 +328,7 @@ static void run_pieces(const heed_simd_tuning *tuning, decode *d, int64_t heads,
         decode *of_head = &d[now.head];
         of_head->run_key = now.base;
         const int64_t later = now.first + (unit > DECODE_BLOCK ? unit : PAGE_AHEAD * DECODE_BLOCK);
-        if (t->pages && now.head == 0 && now.base == now.first && later < end) {
+        if (now.head == 0 && now.base == now.first && later < end) {
             const int64_t keys = end - later < unit ? end - later : unit;
             touch_unit(&k, find_place(d, later), keys, heads, size / DECODE_BLOCK);
             touch_unit(&v, find_place(d, later), keys, heads, size / DECODE_BLOCK);
@@ -328,8 +359,10 @@ static int run(const heed_simd_tuning *tuning, decode *d, int64_t heads, float *
     }
     if (!hop && !in_order(tuning, d, heads))
         return 0;
-    if (heads > 1 || d->tile->pages)
+    if (d->tile->pages)
         run_pieces(tuning, d, heads, lent, first, end);
+    else if (heads > 1)
+        run_beside(tuning, d, heads, lent, first, end);
     else
         run_blocks(tuning, d, lent, first, end, then);
     return 1;
