@@ -137,6 +137,17 @@ class Compare(unittest.TestCase):
         with contextlib.redirect_stderr(io.StringIO()):
             self.assertEqual(compare.main(["/nowhere/a.json", "/nowhere/b.json"]), 2)
 
+    def test_figures_that_cannot_be(self):
+        """They are bad input, as beside NaN nothing is slower, and to divide by 0 would end with 1."""
+        good = runs(ROW, [1, 1])
+        for bad in ({"pct_peak": 0}, {"pct_peak": float("nan")}, {"pct_peak": "1"}, {"real_time": 0},
+                    {"real_time": float("inf")}, {"real_time": "1"}, {"pct_peak": True}):
+            rows = [{**good[0], **bad}, good[1]]
+            for before, after in (rows, good), (good, rows), (rows, rows):
+                self.assertEqual(self.run_main(before, after)[0], 2, bad)
+        self.assertEqual(self.run_main(good, good, left_out=7)[0], 2)
+        self.assertEqual(self.run_main(runs(ROW, [1], bytes_extra=0), runs(ROW, [1], bytes_extra=0))[0], 0)
+
     def test_filter(self):
         other = ROW.replace("d64", "d128")
         before, after = runs(ROW, [80]) + runs(other, [80]), runs(ROW, [80]) + runs(other, [40])
@@ -350,6 +361,16 @@ class Kept(unittest.TestCase):
             with open(short, encoding="utf-8") as a, open(again, encoding="utf-8") as b:
                 self.assertEqual(a.read(), b.read())
             self.assertEqual(after[ROW].middle("pct_peak"), (80, 81, 82))
+
+    def test_a_short_form_that_was_changed(self):
+        for counters in ({}, {"seconds": [1]}, {"seconds": [1, 1, 0]}, {"seconds": 1}, {"pct_peak": [1, 1, 1]}):
+            with tempfile.TemporaryDirectory() as folder:
+                path = os.path.join(folder, "a.json")
+                row = {"label": "", "repetitions": 1, "error": None, "counters": counters}
+                with open(path, "w", encoding="utf-8") as file:
+                    json.dump({"context": {}, "rows": {ROW: row}}, file)
+                with self.assertRaisesRegex(ValueError, "a.json: no output of heed-bench"):
+                    results.load(path)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 bench/results: a Row for each benchmark."""
 
 import json
+import math
 import re
 import statistics
 
@@ -41,6 +42,15 @@ CONTEXT = (
 )
 
 
+def figure(counter, value):
+    """The value, if it is one that heed-bench can have written: else ValueError. Figures are divided by
+    each other, and beside NaN nothing would ever be slower."""
+    least = 0 if counter in ("bytes_extra", "pct_cpu") else math.ulp(0)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not least <= value < math.inf:
+        raise ValueError(f"{counter} is {value!r}")
+    return value
+
+
 def middle(values):
     """(low, median, high), where low to high is the middle half, or everything for fewer than 3."""
     if len(values) < 3:
@@ -73,7 +83,15 @@ class Row:
         values = {c: run[c] for c in COUNTERS if c in run}
         values["seconds"] = run["real_time"] * SECONDS[run["time_unit"]]
         for counter, value in values.items():
-            self.samples.setdefault(counter, []).append(value)
+            self.samples.setdefault(counter, []).append(figure(counter, value))
+
+    def keep(self, counters):
+        """Takes the counters of the short form."""
+        for counter, values in counters.items():
+            low, median, high = (figure(counter, value) for value in values)
+            self.kept[counter] = low, median, high
+        if not self.error and "seconds" not in self.kept:
+            raise ValueError(f"{self.name} has no seconds")
 
     def counters(self):
         return list(self.samples or self.kept)
@@ -106,7 +124,7 @@ def load(path):
         for name, kept in data.get("rows", {}).items():
             row = rows[name] = Row(name)
             row.label, row.repetitions, row.error = kept["label"], kept["repetitions"], kept["error"]
-            row.kept = {counter: tuple(values) for counter, values in kept["counters"].items()}
+            row.keep(kept["counters"])
         for run in [] if "rows" in data else data["benchmarks"]:
             if run.get("run_type", "iteration") == "iteration":
                 name = short_name(run["name"])
@@ -114,6 +132,7 @@ def load(path):
         for line in data["context"].get("refused", "").splitlines():
             name, _, reason = line.partition(": ")
             rows.setdefault(name, Row(name)).error = reason
+        data["context"].get("left_out", "").split("; ")  # is text, as those who read it expect
         return data["context"], rows
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path}: no output of heed-bench ({error!r})") from error
