@@ -61,6 +61,10 @@ class Peers(unittest.TestCase):
             (["--caches", "--out", "o.json"], "--out does not go with --caches"),
             (["--ggml", "lib"], "--ggml does not go with attention"),
             (["--threads", "1", "a.json"], "--threads does not go with tables"),
+            (["--out", self.folder], f"{self.folder} is a folder"),
+            (["--report", self.folder], f"{self.folder} is a folder"),
+            (["--plot", self.folder], f"{self.folder} is a folder"),
+            (["--out", ""], "--out and --report need the name of a file"),
         ):
             status, text = self.run_peers(*words)
             self.assertEqual(status, 2, (words, text))
@@ -85,7 +89,11 @@ class Peers(unittest.TestCase):
             self.assertNotIn("Traceback", text)
             self.assertIn(page if expected == 0 else f"peers: {kept}: no output of bench/peers", text)
         self.assertTrue(os.path.exists(page))
-
+        with open(kept, "w", encoding="utf-8") as file:
+            json.dump(run, file)
+        status, text = self.run_peers("--report", "/dev/full", kept)
+        self.assertEqual((status, text.count("\n")), (2, 1), text)
+        self.assertIn("peers: /dev/full: ", text)
 
     def test_a_plot_of_nothing(self):
         """Without a peer's figures there is no plot, and none is said to be there."""

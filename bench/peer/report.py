@@ -236,8 +236,12 @@ def write(files, markdown, picture):
         print(f"peers: {error}", file=sys.stderr)
         return 2
     lines = ["# Heed beside PyTorch, ONNX Runtime and OpenVINO", ""] + page(runs, picture)
-    with open(markdown, "w", encoding="utf-8") as file:
-        file.write("\n".join(lines) + "\n")
+    try:
+        with open(markdown, "w", encoding="utf-8") as file:
+            file.write("\n".join(lines) + "\n")
+    except OSError as error:
+        print(f"peers: {markdown}: {error}", file=sys.stderr)
+        return 2
     print(f"peers: tables in {markdown}")
     if picture:
         try:
