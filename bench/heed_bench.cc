@@ -9,7 +9,8 @@
  *           measures its ceiling right before its timed loop.
  * Refused   a shape that a backend refuses has no row: it is listed with the reason on stderr and
  *           in the context of the JSON.
- * Exit      0; 1 if the filter matches nothing or a row failed; 2 for a wrong option.
+ * Exit      0; 1 if the filter matches nothing, a row failed or what was measured cannot be written;
+ *           2 for a wrong option.
  */
 #include <benchmark/benchmark.h>
 
@@ -18,6 +19,7 @@
 #include <cstring>
 #include <exception>
 #include <functional>
+#include <iostream>
 #include <regex>
 #include <string>
 #include <vector>
@@ -158,6 +160,31 @@ std::function<bool(const std::string &)> filter_of(const std::vector<char *> &wo
     };
 }
 
+/* The JSON of --benchmark_out, of which Google Benchmark does not ask whether it could be written. */
+class JsonFile : public benchmark::JSONReporter
+{
+  public:
+    bool lost = false;
+
+    void Finalize() override
+    {
+        JSONReporter::Finalize();
+        lost = !GetOutputStream().flush();
+    }
+};
+
+/* Whether there is such a file: with --benchmark_out_format it may be another kind. */
+bool writes_json(const std::vector<char *> &words)
+{
+    bool out = false, json = true;
+    for (const char *word : words) {
+        out = out || (word && std::strncmp(word, "--benchmark_out=", 16) == 0 && word[16]);
+        if (word && std::strncmp(word, "--benchmark_out_format=", 23) == 0)
+            json = std::strcmp(word + 23, "json") == 0;
+    }
+    return out && json;
+}
+
 /* Adds to the JSON what has no row, and why. */
 void add_context(const heed_bench::Skipped &skipped)
 {
@@ -179,6 +206,20 @@ void tell(const heed_bench::Skipped &skipped)
         std::fprintf(stderr, "left out: %s\n", line.c_str());
     for (const auto &[name, reason] : skipped.refused)
         std::fprintf(stderr, "refused: %s: %s\n", name.c_str(), reason.c_str());
+}
+
+/* Says what went wrong. Returns the exit status. */
+int conclude(size_t n_rows, const heed_bench::Skipped &skipped, const JsonFile &file)
+{
+    if (n_rows == 0 && skipped.refused.empty()) {
+        std::fputs("heed-bench: the filter matches no row\n", stderr);
+        return 1;
+    }
+    if (heed_bench::any_failed())
+        std::fputs("heed-bench: a row failed\n", stderr);
+    if (file.lost)
+        std::fputs("heed-bench: the file of --benchmark_out cannot be written\n", stderr);
+    return heed_bench::any_failed() || file.lost;
 }
 
 int run(int argc, char **argv)
@@ -214,6 +255,7 @@ int run(int argc, char **argv)
     }
     if (limit > 0)
         selection.limit = selection.naive_limit = limit;
+    const bool to_file = writes_json(words);
     words.push_back(nullptr);
     int n_words = int(words.size()) - 1;
     benchmark::Initialize(&n_words, words.data());
@@ -223,23 +265,18 @@ int run(int argc, char **argv)
     const heed_bench::Skipped skipped = heed_bench::register_rows(selection);
     add_context(skipped);
     heed_bench::TableReporter table;
+    benchmark::BenchmarkReporter *const shown = selection.demo ? &table : nullptr;
+    JsonFile file;
     size_t n_rows = 0;
     if (skipped.n_rows > 0)
-        n_rows = selection.demo ? benchmark::RunSpecifiedBenchmarks(&table)
-                                : benchmark::RunSpecifiedBenchmarks();
+        n_rows = benchmark::RunSpecifiedBenchmarks(shown, to_file ? &file : nullptr);
     if (selection.demo && n_rows > 0) {
         for (const auto &[name, reason] : skipped.refused)
             table.refuse(name);
         table.print();
     }
     tell(skipped);
-    if (n_rows == 0 && skipped.refused.empty()) {
-        std::fputs("heed-bench: the filter matches no row\n", stderr);
-        return 1;
-    }
-    if (heed_bench::any_failed())
-        std::fputs("heed-bench: a row failed\n", stderr);
-    return heed_bench::any_failed();
+    return conclude(n_rows, skipped, file);
 }
 
 } // namespace
@@ -247,7 +284,13 @@ int run(int argc, char **argv)
 int main(int argc, char **argv)
 {
     try {
-        return run(argc, argv);
+        int status = run(argc, argv);
+        if (status == 0 &&
+            (!std::cout.flush() || std::fflush(stdout) != 0 || std::ferror(stdout))) {
+            std::fputs("heed-bench: stdout cannot be written\n", stderr);
+            status = 1;
+        }
+        return status;
     } catch (const std::exception &error) {
         std::fprintf(stderr, "heed-bench: %s\n", error.what());
         return 1;

@@ -139,6 +139,23 @@ class HeedBench(unittest.TestCase):
         ):
             self.assertEqual(run(word).returncode, 2, word)
 
+    def test_a_full_disk_is_no_success(self):
+        quickly = [f"--benchmark_filter={SMALL}", "--benchmark_min_time=0.001", "--benchmark_repetitions=1"]
+        done = run(*quickly, "--benchmark_out=/dev/full")
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("heed-bench: the file of --benchmark_out cannot be written\n", done.stderr)
+        for words in ["--shapes"], ["--linear-shapes"], quickly:
+            with open("/dev/full", "w", encoding="utf-8") as full:
+                done = subprocess.run([BENCH, *words], stdout=full, stderr=subprocess.PIPE, timeout=100)
+            self.assertEqual(done.returncode, 1, words)
+            self.assertIn(b"heed-bench: stdout cannot be written\n", done.stderr)
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "out.csv")
+            done = run(*quickly, f"--benchmark_out={path}", "--benchmark_out_format=csv")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            with open(path, encoding="utf-8") as file:
+                self.assertIn(f'"{SMALL}', file.read())
+
     def test_what_takes_too_long_is_named(self):
         done = run(
             "--benchmark_filter=attn/naive/f32/(small_b4_h4_s10_d8/|prefill_b1_h1_s65536)",
