@@ -12,7 +12,8 @@ Usage: build_outside.py KIND SOURCE_ROOT BUILD_ROOT COMPILER...
                        prefix, and the heed command deep in it; found by find_package
     moved              none: the heed command of an installation that was moved knows its plugin, once
     options            other builds, by options that have to go together: the shared library alone with
-                       oneDNN inside, for tests that look inside; programs over MPI without the tool
+                       oneDNN inside, for tests that look inside; programs over MPI without the tool;
+                       the benchmarks without a C++ compiler, which are refused
 
 Without the tool that a kind needs, the test is skipped (status 77).
 """
@@ -134,17 +135,18 @@ def folders(compiler, source, temp):
 
 def options(source, temp, has_onednn):
     without = [f"-D{name}=disabled" for name in (*KERNELS[:3], "bench", "examples", "tools")]
-    tried = 0
+    refused = subprocess.run(["meson", "setup", temp / "no-cpp", source, *without, "-Dtests=disabled",
+                              "-Donednn=disabled", "-Dbench=enabled"], env={**ENVIRONMENT, "CXX": "false"},
+                             stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    if refused.returncode == 0 or "-Dbench=enabled needs a C++ compiler" not in refused.stdout:
+        sys.exit(f"benchmarks without a C++ compiler: {refused.stdout[-500:]}")
     if has_onednn:
         run("meson", "setup", temp / "inside", source, *without, UNOPTIMISED, "-Ddefault_library=shared",
             "-Donednn=builtin")
         run("ninja", "-C", temp / "inside", "tests/unit/unit_failure")
         run(temp / "inside" / "tests" / "unit" / "unit_failure")
-        tried += 1
     if shutil.which("mpicc") and shutil.which("mpirun"):
         run("meson", "setup", temp / "mpi", source, *without, "-Donednn=disabled", "-Dmpi=mpicc")
-        tried += 1
-    return 0 if tried else 77
 
 
 def moved(libraries, temp):
@@ -175,7 +177,7 @@ def main():
         elif kind == "moved":
             moved(install(build, temp / "root"), temp)
         elif kind == "options":
-            return options(source, temp, "onednn" in compiler)
+            options(source, temp, "onednn" in compiler)
         elif kind.startswith("subproject"):
             subproject(compiler, pathlib.Path(source), temp, kind == "subproject-static")
         else:
