@@ -174,12 +174,13 @@ V_INLINE char *append_block(uint32_t from, uint32_t to, const append_group *g, i
         memcpy(at, &fifths, 4);
         at += 4;
     }
-    V_UNROLL for (int k = 0; to != HEED_Q8_0 && k < HALF_VECTORS; k++)
-    {
-        const vi first = has_fifths ? vi_and(c[k], vi_set1(0x0f)) : c[k];
-        const vi second = vi_shl(c[k + HALF_VECTORS], 4);
-        c[k] = vi_or(first, has_fifths ? vi_and(second, vi_set1(0xf0)) : second);
-    }
+    if (to != HEED_Q8_0)
+        V_UNROLL for (int k = 0; k < HALF_VECTORS; k++)
+        {
+            const vi first = has_fifths ? vi_and(c[k], vi_set1(0x0f)) : c[k];
+            const vi second = vi_shl(c[k + HALF_VECTORS], 4);
+            c[k] = vi_or(first, has_fifths ? vi_and(second, vi_set1(0xf0)) : second);
+        }
     return at;
 }
 
