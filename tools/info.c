@@ -76,14 +76,37 @@ static int choose(uint32_t json, int *chosen, char **text)
     return HEED_EXIT_OK;
 }
 
-/* Prints a string in JSON; control characters become spaces. */
+/* The bytes of the character of UTF-8 at text, 0 if there is none, as in core/base/text.c. */
+static int character(const char *text)
+{
+    const unsigned char *at = (const unsigned char *)text, lead = at[0];
+    const int n = lead < 0x80                   ? 1
+                  : lead >= 0xc2 && lead < 0xe0 ? 2
+                  : (lead & 0xf0) == 0xe0       ? 3
+                  : lead >= 0xf0 && lead < 0xf5 ? 4
+                                                : 0;
+    for (int i = 1; i < n; i++)
+        if ((at[i] & 0xc0) != 0x80)
+            return 0;
+    const int none = (lead == 0xe0 && at[1] < 0xa0) || (lead == 0xed && at[1] > 0x9f) ||
+                     (lead == 0xf0 && at[1] < 0x90) || (lead == 0xf4 && at[1] > 0x8f);
+    return none ? 0 : n;
+}
+
+/* Prints a string in JSON; control characters become spaces, bytes that are no UTF-8 U+FFFD. */
 static void print_json_string(const char *text)
 {
     putchar('"');
-    for (; *text; text++) {
-        if (*text == '"' || *text == '\\')
-            putchar('\\');
-        putchar((unsigned char)*text < ' ' ? ' ' : *text);
+    for (int n; *text; text += n ? n : 1) {
+        n = character(text);
+        if (n == 0)
+            printf("\\ufffd");
+        else if (*text == '"' || *text == '\\')
+            printf("\\%c", *text);
+        else if ((unsigned char)*text < ' ')
+            putchar(' ');
+        else
+            printf("%.*s", n, text);
     }
     putchar('"');
 }

@@ -12,7 +12,7 @@ typedef struct heed_text {
 
 HEED_PRINTF(2, 3) void heed_put(heed_text *b, const char *format, ...);
 
-/* Appends a JSON string, with its quotes. */
+/* Appends a JSON string, with its quotes: U+FFFD for each byte that is no part of UTF-8. */
 void heed_put_string(heed_text *b, const char *text);
 
 /* Sets *bytes to what the whole text needs, with the zero at its end. Fails if a buffer was given

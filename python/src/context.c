@@ -35,17 +35,16 @@ static _Thread_local entered *within; /* freed with the thread */
 static _Thread_local int n_within, room_within;
 static pthread_key_t within_key;
 
-/* The library's texts have names of files in them, and what the caller wrote, perhaps cut: they need not be
- * UTF-8. JSON keeps bytes that are none as file names have them, sentences show them. */
-static PyObject *decoded(const char *text, bool json)
+/* The library's sentences have names of files in them, and what the caller wrote, perhaps cut: they need not
+ * be UTF-8, as its JSON is, and show bytes that are none. */
+static PyObject *decoded(const char *text)
 {
-    return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text),
-                                json ? "surrogateescape" : "backslashreplace");
+    return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "backslashreplace");
 }
 
 static int raise(PyObject *kind, const char *sentence)
 {
-    PyObject *text = decoded(sentence, false);
+    PyObject *text = decoded(sentence);
     if (text)
         PyErr_SetObject(kind, text);
     Py_XDECREF(text);
@@ -161,7 +160,7 @@ PyObject *text_of(text_function function, const void *object, bool json)
     if (!text)
         return PyErr_NoMemory();
     if (check(function(object, json, text, &bytes)) == 0)
-        result = decoded(text, json);
+        result = decoded(text);
     free(text);
     return result;
 }

@@ -284,9 +284,8 @@ def test_texts_that_are_not_utf8(tmp_path):
     folder = os.fsdecode(os.fsencode(tmp_path) + b"/\xff")
     shutil.copytree(os.path.dirname(heed.__file__), folder + "/heed", ignore=shutil.ignore_patterns("__pycache__"))
     os.makedirs(folder + "/heed/backends", exist_ok=True)
-    plugins = [os.fsdecode(name) for name in (b"\xfeone.so", b"\xfetwo.so")]
-    for name in (folder + "/" + plugins[0], folder + "/heed/backends/" + plugins[1]):
-        with open(name, "wb") as file:
+    for name in (b"/\xfeone.so", b"/heed/backends/\xfetwo.so"):
+        with open(os.fsencode(folder) + name, "wb") as file:
             file.write(b"no plugin")
     code = """import heed
 print(ascii([b["name"] for b in heed.info()["backends"]]))
@@ -299,7 +298,7 @@ except ValueError as error:
 """
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True,
                           env={**os.environ, "HEED_PLUGIN_PATH": folder, "PYTHONPATH": folder}).stdout.split("\n")
-    assert all(name in eval(said[0]) for name in plugins), said
+    assert {"\ufffdone.so", "\ufffdtwo.so"} <= set(eval(said[0])), said
     assert said[1] == "True" and said[2].startswith("True")
     for n in range(1, 128):
         with pytest.raises(ValueError, match="is unknown"):

@@ -99,6 +99,27 @@ def info():
             check("HEED_MAX_ISA" in b["reason"], f"baseline: the reason of {b['name']} is not all: {b['reason']}")
 
 
+def texts_that_are_not_utf8():
+    """JSON is UTF-8, also where it has names of files, of which sentences may be cut within a character."""
+    names = [b"\xffone.so", b"two\xc3.so", b"\xed\xa0\x80.so", b"\xc0\xaf.so", b"\xf4\x90\x80\x80.so",
+             "\u00e9\u4e2d\U0001f600.so".encode(), b'quo"te\\\n.so']
+    bad = "\ufffd"
+    told_as = [f"{bad}one.so", f"two{bad}.so", f"{3 * bad}.so", f"{2 * bad}.so", f"{4 * bad}.so",
+               "\u00e9\u4e2d\U0001f600.so", 'quo"te\\\n.so']
+    for shift in range(2):
+        folder = harness.folder / ("x" * shift + 120 * "\u0436")
+        folder.mkdir()
+        for name in names:
+            (folder / os.fsdecode(name)).write_bytes(b"no plugin")
+        environment = {"HEED_PLUGIN_PATH": str(folder)}
+        told = json.loads(succeeds("info", "--json", environment=environment))["library"]["backends"]
+        others = json.loads(succeeds("explain", "--json", environment=environment))["classes"][0]["others"]
+        for listed in [b["name"] for b in told], [other["backend"] for other in others]:
+            check(set(told_as) <= set(listed), f"names of files in JSON: {listed}")
+    told = json.loads(succeeds("info", "--json", environment={"HEED_BACKEND": os.fsdecode(b'\xff"\xc3\xa9')}))
+    check(f"'{bad}\"\u00e9'" in told["why_none"], f"HEED_BACKEND that is no UTF-8: {told['why_none']!r}")
+
+
 def kernels(dim, *options):
     """The kernel for a few rows of this head dim, for each SIMD backend that this machine can
     run."""
@@ -298,6 +319,7 @@ def main():
     harness.heed = sys.argv[3:]
     help_and_version(version)
     info()
+    texts_that_are_not_utf8()
     explain()
     explain_costs()
     explain_options()
