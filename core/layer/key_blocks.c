@@ -21,12 +21,12 @@ static heed_status check_sizes(const heed_key_blocks_args *a, int64_t words, hee
 
 static heed_status check_blocks(const heed_key_blocks_args *a, int csr, heed_error *why)
 {
-    const int64_t words = (a->blocks + 63) / 64;
     const heed_number size[] = {{"args.rows", a->rows, 0, INT32_MAX},
                                 {"args.blocks", a->blocks, 0, INT32_MAX}};
     heed_status st = heed_check_numbers(size, 2, why);
     if (st != HEED_OK)
         return st;
+    const int64_t words = (a->blocks + 63) / 64;
     if (a->row_stride < words)
         INVALID("args.row_stride is %lld, at least %lld words are required for %lld blocks",
                 (long long)a->row_stride, (long long)words, (long long)a->blocks);

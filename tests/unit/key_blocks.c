@@ -284,7 +284,7 @@ static void check_reach(void)
     CHECK_REFUSED(heed_key_blocks_topk(&a), HEED_ERR_INVALID, "args.x");
 }
 
-/* What lists and csr lack. */
+/* What lists and csr lack, or have too much of. */
 static void check_missing(void)
 {
     static const int64_t start[] = {0, 1};
@@ -300,6 +300,8 @@ static void check_missing(void)
     memset(words, 0x55, sizeof words);
     a.words = NULL;
     CHECK_REFUSED(heed_key_blocks_csr(&a), HEED_ERR_INVALID, "args.words is NULL");
+    a = good, a.blocks = INT64_MAX; /* 63 more would overflow */
+    CHECK_REFUSED(heed_key_blocks_csr(&a), HEED_ERR_INVALID, "args.blocks is");
     a = good, a.start = NULL;
     CHECK_REFUSED(heed_key_blocks_csr(&a), HEED_ERR_INVALID, "args.start is NULL");
     a = good, a.index = NULL;
