@@ -70,6 +70,8 @@ static heed_status check_presence(const heed_mha *m, const heed_mha_args *a, hee
     if (!pages && (a->block_table_stride || a->n_pages))
         INVALID("args.%s is given, but the layer's attention lacks HEED_HAS_PAGES",
                 a->n_pages ? "n_pages" : "block_table_stride");
+    if (pages && (a->n_pages < 0 || a->n_pages > INT32_MAX)) /* before it is a view's shape */
+        INVALID("args.n_pages is %lld, 0 to %d is required", (long long)a->n_pages, INT32_MAX);
     return HEED_OK;
 }
 

@@ -161,11 +161,6 @@ static heed_status check_types(const heed_mha *m, heed_error *why)
 {
     static const char *const name[] = {"q", "k", "v"};
     const uint32_t wanted[] = {m->attn.q_type, m->attn.k_type, m->attn.v_type};
-    const uint32_t input[] = {m->desc.x_type, m->desc.kv_type};
-    for (uint32_t i = 0; i < 1 + m->cross; i++)
-        if (input[i] < HEED_F32 || input[i] > HEED_BF16)
-            INVALID("desc.%s is %u, HEED_F32, HEED_F16 or HEED_BF16 is required",
-                    i ? "kv_type" : "x_type", input[i]);
     if ((m->attn.features & HEED_HAS_QUANT) && !m->cache)
         INVALID("desc.attn->features has HEED_HAS_QUANT without HEED_MHA_HAS_CACHE");
     for (int i = 0; i < (m->cache ? 1 : 3); i++)
@@ -193,16 +188,11 @@ static heed_status resolve_out(heed_mha *m, heed_error *why)
     return HEED_OK;
 }
 
-heed_status heed_mha_resolve(heed_mha *m, heed_attn_desc *plan, heed_error *why)
+/* What is said of x_q and x_kv. */
+static heed_status check_inputs(const heed_mha *m, heed_error *why)
 {
     const heed_mha_desc *d = &m->desc;
-    heed_status st = resolve_attention(m, plan, why);
-    if (st != HEED_OK)
-        return st;
-    for (int i = 0; i < 3; i++) {
-        m->source[i].heads = i == 0 ? m->attn.q_heads : m->attn.kv_heads;
-        m->source[i].dim = i == 2 ? m->attn.v_dim : m->attn.qk_dim;
-    }
+    const uint32_t type[] = {d->x_type, d->kv_type};
     if (d->d_model == 0 || d->d_model > 1u << 24)
         INVALID("desc.d_model is %u, 1 to %d is required", d->d_model, 1 << 24);
     if (m->cross ? d->d_kv == 0 || d->d_kv > 1u << 24 : d->d_kv != 0)
@@ -210,13 +200,32 @@ heed_status heed_mha_resolve(heed_mha *m, heed_attn_desc *plan, heed_error *why)
                 m->cross ? "1 to 16777216" : "0 without HEED_MHA_HAS_CROSS");
     if (!m->cross && d->kv_type)
         INVALID("desc.kv_type is %u without HEED_MHA_HAS_CROSS", d->kv_type);
-    st = resolve_projections(m, why);
+    for (uint32_t i = 0; i < 1 + m->cross; i++)
+        if (type[i] < HEED_F32 || type[i] > HEED_BF16)
+            INVALID("desc.%s is %u, HEED_F32, HEED_F16 or HEED_BF16 is required",
+                    i ? "kv_type" : "x_type", type[i]);
+    return HEED_OK;
+}
+
+heed_status heed_mha_resolve(heed_mha *m, heed_attn_desc *plan, heed_error *why)
+{
+    heed_status st = resolve_attention(m, plan, why);
+    if (st != HEED_OK)
+        return st;
+    for (int i = 0; i < 3; i++) {
+        m->source[i].heads = i == 0 ? m->attn.q_heads : m->attn.kv_heads;
+        m->source[i].dim = i == 2 ? m->attn.v_dim : m->attn.qk_dim;
+    }
+    /* Before projections are asked for an x_type that is one of these */
+    st = check_inputs(m, why);
+    if (st == HEED_OK)
+        st = resolve_projections(m, why);
     if (st == HEED_OK)
         st = check_types(m, why);
     if (st == HEED_OK)
         st = resolve_out(m, why);
     if (st == HEED_OK)
-        st = heed_rotary_check_desc("desc.rotary", &d->rotary, m->attn.qk_dim, why);
+        st = heed_rotary_check_desc("desc.rotary", &m->desc.rotary, m->attn.qk_dim, why);
     return st;
 }
 
