@@ -6,8 +6,11 @@
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #if defined(__linux__)
 #include <link.h>
@@ -27,6 +30,46 @@ static int has_interpreter(struct dl_phdr_info *program, size_t size, void *foun
     return 1;
 }
 #endif
+
+/* Does an ELF file end before what its program headers say is to be loaded? dlopen maps such a file, which
+ * a copy has left that did not end, and then dies of SIGBUS where it reads what is not there. */
+static int is_cut_short(int file, off_t bytes)
+{
+#if defined(__linux__)
+    ElfW(Ehdr) head;
+    ElfW(Phdr) part;
+    if (pread(file, &head, sizeof head, 0) != sizeof head ||
+        memcmp(head.e_ident, ELFMAG, SELFMAG) != 0 || head.e_phentsize != sizeof part)
+        return 0; /* dlopen says what is wrong with it */
+    for (int i = 0; i < head.e_phnum; i++) {
+        const off_t at = (off_t)head.e_phoff + i * (off_t)sizeof part;
+        if (pread(file, &part, sizeof part, at) != sizeof part)
+            return 1;
+        if (part.p_type == PT_LOAD && part.p_filesz > 0 &&
+            (part.p_offset > (uint64_t)bytes || part.p_filesz > (uint64_t)bytes - part.p_offset))
+            return 1;
+    }
+#endif
+    (void)file;
+    (void)bytes;
+    return 0;
+}
+
+/* Refuses what dlopen would wait for or die of. What cannot be opened is left to dlopen, which says why. */
+static heed_status check_file(const char *path, heed_error *why)
+{
+    struct stat about;
+    heed_status st = HEED_OK;
+    const int file = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (file < 0)
+        return HEED_OK;
+    if (fstat(file, &about) == 0 && !S_ISREG(about.st_mode))
+        st = heed_refuse(why, "%.200s is no regular file", path);
+    else if (is_cut_short(file, about.st_size))
+        st = heed_refuse(why, "%.200s is cut short", path);
+    close(file);
+    return st;
+}
 
 /* Does the program have the system's dynamic loader? One that is linked with -static has at best a
  * dlopen of its own, which maps a second C library for the plugin; that crashes in its threads. */
@@ -59,6 +102,8 @@ static heed_status load_file(heed_registry *registry, const heed_cpu *cpu, const
 {
     if (!has_loader())
         return heed_refuse(why, "cannot be loaded into a program that is linked with -static");
+    if (check_file(path, why) != HEED_OK)
+        return HEED_ERR_UNSUPPORTED;
     void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!handle) {
         const char *text = dlerror();

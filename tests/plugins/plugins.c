@@ -6,6 +6,8 @@
 #include "fixture.h"
 
 #include <errno.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 static heed_context *context_of(const char *plugin_path, const char *backends)
 {
@@ -189,6 +191,47 @@ static void bad_paths(const char *hostile, const char *example)
     good_by_name(path, "example");
 }
 
+/* Writes the first `bytes` bytes of a file to another one, of which there may be none. */
+static void copy_start(const char *from, long bytes, const char *to)
+{
+    FILE *in = fopen(from, "rb"), *out = fopen(to, "wb");
+    for (int c; in && out && bytes > 0 && (c = fgetc(in)) != EOF; bytes--)
+        fputc(c, out);
+    CHECK(in && out && bytes == 0, "%s could not be copied to %s", from, to);
+    if (in)
+        fclose(in);
+    if (out)
+        fclose(out);
+}
+
+/* Files that dlopen would die of or wait for. */
+static void odd_files(const char *example)
+{
+    char folder[] = "/tmp/heed-plugins-XXXXXX", plugin[4096], path[2][256];
+    struct stat about = {0};
+    CHECK(mkdtemp(folder) != NULL, "no folder");
+    snprintf(plugin, sizeof plugin, "%s/heed_example.so", example);
+    CHECK(stat(plugin, &about) == 0, "%s is not there", plugin);
+    snprintf(path[0], sizeof path[0], "%s/cut.so", folder);
+    snprintf(path[1], sizeof path[1], "%s/pipe.so", folder);
+    CHECK(mkfifo(path[1], 0600) == 0, "no pipe");
+    /* Its end, the table of sections, is not needed to load it. */
+    for (long part = 0; part < 8; part++) {
+        copy_start(plugin, about.st_size * part / 8, path[0]);
+        heed_context *context = context_of(folder, NULL);
+        char *text = listing(context, 0);
+        CHECK(line_with(text, "cut.so cannot run here", "") ||
+                  (part > 4 && line_with(text, "backend example:", "")),
+              "%ld eighths of a plugin:\n%s", part, text);
+        CHECK(line_with(text, "pipe.so", "no regular file"), "a pipe is not refused:\n%s", text);
+        free(text);
+        heed_context_release(context);
+    }
+    for (int i = 0; i < 2; i++)
+        unlink(path[i]);
+    rmdir(folder);
+}
+
 /* The environment does the same, and options beat it. */
 static void by_environment(const char *hostile, const char *example)
 {
@@ -228,6 +271,7 @@ int main(int argc, char **argv)
     good_by_name(example, "example");
     refused_problem(example);
     bad_paths(hostile, example);
+    odd_files(example);
     by_environment(hostile, example);
     return checks_end();
 }
