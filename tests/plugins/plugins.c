@@ -204,30 +204,51 @@ static void copy_start(const char *from, long bytes, const char *to)
         fclose(out);
 }
 
-/* Files that dlopen would die of or wait for. */
+/* Every byte of text belongs to a character of ASCII or to one of the two that the test puts into it. */
+static int is_utf8(const char *text)
+{
+    for (; *text; text++)
+        if ((unsigned char)*text >= 0x80) {
+            if (strncmp(text, "\xc3\xa4", 2) != 0)
+                return 0;
+            text++;
+        }
+    return 1;
+}
+
+/* Files that dlopen would die of or wait for, and names that JSON cannot hold as they are: one whose
+ * characters are cut where the room for it ends, and one that is not UTF-8. */
 static void odd_files(const char *example)
 {
-    char folder[] = "/tmp/heed-plugins-XXXXXX", plugin[4096], path[2][256];
+    char folder[] = "/tmp/heed-plugins-XXXXXX", plugin[4096], path[4][256], name[80] = "x";
     struct stat about = {0};
+    for (size_t n = 1; n + 2 < sizeof name; n += 2)
+        memcpy(name + n, "\xc3\xa4", 3);
     CHECK(mkdtemp(folder) != NULL, "no folder");
     snprintf(plugin, sizeof plugin, "%s/heed_example.so", example);
     CHECK(stat(plugin, &about) == 0, "%s is not there", plugin);
     snprintf(path[0], sizeof path[0], "%s/cut.so", folder);
     snprintf(path[1], sizeof path[1], "%s/pipe.so", folder);
+    snprintf(path[2], sizeof path[2], "%s/%s.so", folder, name);
+    snprintf(path[3], sizeof path[3], "%s/\xe4.so", folder);
     CHECK(mkfifo(path[1], 0600) == 0, "no pipe");
+    copy_start(plugin, 0, path[2]);
+    copy_start(plugin, 0, path[3]);
     /* Its end, the table of sections, is not needed to load it. */
     for (long part = 0; part < 8; part++) {
         copy_start(plugin, about.st_size * part / 8, path[0]);
         heed_context *context = context_of(folder, NULL);
-        char *text = listing(context, 0);
+        char *text = listing(context, 0), *json = listing(context, 1);
         CHECK(line_with(text, "cut.so cannot run here", "") ||
                   (part > 4 && line_with(text, "backend example:", "")),
               "%ld eighths of a plugin:\n%s", part, text);
         CHECK(line_with(text, "pipe.so", "no regular file"), "a pipe is not refused:\n%s", text);
+        CHECK(is_utf8(json) && strstr(json, "\\ufffd.so"), "not UTF-8: %s", json);
         free(text);
+        free(json);
         heed_context_release(context);
     }
-    for (int i = 0; i < 2; i++)
+    for (int i = 0; i < 4; i++)
         unlink(path[i]);
     rmdir(folder);
 }
