@@ -81,8 +81,8 @@ static heed_status check_kernels(const heed_registry *registry, const heed_backe
         INVALID("its list of kernels %s is NULL", b->n_attn && !b->attn ? "attn" : "linear");
     if (b->n_attn > HEED_MAX_KERNELS - registry->n_kernels ||
         b->n_linear > HEED_MAX_KERNELS - registry->n_kernels - b->n_attn)
-        INVALID("it has %u kernels, and there are %u of at most %d already",
-                b->n_attn + b->n_linear, registry->n_kernels, HEED_MAX_KERNELS);
+        INVALID("it has %llu kernels, and there are %u of at most %d already",
+                (unsigned long long)b->n_attn + b->n_linear, registry->n_kernels, HEED_MAX_KERNELS);
     for (uint32_t i = 0; i < b->n_attn && st == HEED_OK; i++)
         st = check_attn(b->attn[i], why);
     for (uint32_t i = 0; i < b->n_linear && st == HEED_OK; i++)

@@ -79,6 +79,8 @@ static void bad_tables(void)
     EXPECT(t.attn.struct_size = offsetof(heed_attn_kernel, run), HEED_ERR_ABI, "bytes");
     EXPECT(t.backend.n_attn = 0, HEED_ERR_INVALID, "no kernels");
     EXPECT(t.backend.n_attn = UINT32_MAX, HEED_ERR_INVALID, "4294967295 kernels");
+    EXPECT(t.backend.n_attn = t.backend.n_linear = UINT32_MAX, HEED_ERR_INVALID,
+           "8589934590 kernels");
     EXPECT(t.attn_list[0] = NULL, HEED_ERR_INVALID, "n_attn");
     EXPECT(t.attn.name = "No Name", HEED_ERR_INVALID, "name");
 
