@@ -53,8 +53,12 @@ static void take_panels(void *arg, uint32_t part)
 /* As many parts as the panels are worth. A core packs 2 to 2.5 bytes a nanosecond (Zen 4). */
 static uint32_t parts_of(const heed_linear *l, const heed_executor *executor)
 {
-    return heed_parts_worth(0.5 * (double)l->bytes, heed_serial_limit(l->context, executor),
-                            l->panels, heed_threads_for(l->context, executor));
+    const heed_fpenv saved = heed_fpenv_enter(); /* a host may let inexact results trap */
+    const uint32_t n =
+        heed_parts_worth(0.5 * (double)l->bytes, heed_serial_limit(l->context, executor), l->panels,
+                         heed_threads_for(l->context, executor));
+    heed_fpenv_leave(saved);
+    return n;
 }
 
 heed_status heed_linear_pack(heed_linear *l, const heed_linear_desc *desc,

@@ -176,6 +176,44 @@ static void layers(size_t mode)
     free(got);
 }
 
+/* A layer whose weights two threads pack: how many that takes is computed, too. */
+static void wide_layer(size_t mode)
+{
+    enum { IN = 64, OUT = 512, N = 3 };
+    static float w[IN * OUT], x[N * IN], y[N * OUT], want[N * OUT];
+    const heed_executor executor = {
+        .struct_size = sizeof executor, .n_threads = 2, .parallel_for = unit_forwards};
+    const heed_context_options options = {
+        .struct_size = sizeof options, .executor = &executor, .backends = backend};
+    const heed_linear_desc desc = {.struct_size = sizeof desc,
+                                   .in_dim = IN,
+                                   .out_dim = OUT,
+                                   .x_type = HEED_F32,
+                                   .w_type = HEED_F32,
+                                   .y_type = HEED_F32};
+    const heed_linear_args args = {
+        .struct_size = sizeof args, .rows = N, .x = {x, {IN, 1}}, .y = {y, {OUT, 1}}};
+    const heed_const_view weight = {w, {OUT, 1}};
+    heed_context *context = NULL;
+    heed_linear *linear = NULL;
+    for (int i = 0; i < IN * OUT; i++)
+        w[i] = (float)(i % 37 - 18) / 7;
+    for (int i = 0; i < N * IN; i++)
+        x[i] = (float)(i % 29 - 14) / 11;
+    CHECK_OK(heed_context_create(&options, &context));
+    const unsigned was = set_host(mode);
+    heed_status st = heed_linear_create(context, &desc, &weight, NULL, &linear);
+    if (st == HEED_OK)
+        st = heed_linear_run(linear, &args, NULL, 0);
+    reset_host(mode, was);
+    CHECK(st == HEED_OK, "%s: %s", modes[mode].name, heed_last_error());
+    if (mode == 0)
+        memcpy(want, y, sizeof want);
+    CHECK(!memcmp(want, y, sizeof want), "%s: a wide layer has other bits", modes[mode].name);
+    heed_linear_release(linear);
+    heed_context_release(context);
+}
+
 /* A run in parts, each of which the host calls. */
 static void parts(size_t mode)
 {
@@ -219,6 +257,7 @@ int main(void)
             attention(mode);
             bad_numbers(mode);
             layers(mode);
+            wide_layer(mode);
             parts(mode);
         }
     }
