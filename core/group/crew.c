@@ -28,13 +28,15 @@ static void take(void *arg, uint32_t part)
     heed_fpenv_leave(saved);
 }
 
-void heed_crew_do(const heed_crew *crew, int64_t n, double nanoseconds, heed_crew_rows *rows,
+void heed_crew_do(const heed_crew *crew, int64_t n, int64_t nanoseconds, heed_crew_rows *rows,
                   void *arg)
 {
     if (n <= 0)
         return;
+    const heed_fpenv saved = heed_fpenv_enter();
     const uint32_t parts =
-        heed_parts_worth((double)n * nanoseconds, crew->limit, n, crew->n_threads);
+        heed_parts_worth((double)n * (double)nanoseconds, crew->limit, n, crew->n_threads);
+    heed_fpenv_leave(saved);
     work w = {.rows = rows, .arg = arg, .n = n, .piece = n};
     if (parts > 1)
         w.piece = heed_ceil_div(n, (int64_t)parts * PIECES_PER_PART);

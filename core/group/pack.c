@@ -67,9 +67,9 @@ static void copy_tokens(void *arg, int64_t first, int64_t end)
 static void copy(const heed_group_call *call, const source *s, const int32_t *first, char *to)
 {
     copying c = {&call->shape, s, first, to};
-    const double bytes = (double)heed_offset_bytes(s->type, s->dim);
+    const int64_t bytes = (int64_t)heed_offset_bytes(s->type, s->dim);
     heed_crew_do(&call->crew, heed_held(&call->shape, first, call->shape.rank),
-                 (double)s->heads * heed_copy_nanoseconds(bytes), copy_tokens, &c);
+                 s->heads * heed_copy_nanoseconds(bytes), copy_tokens, &c);
 }
 
 heed_status heed_pack_check(const heed_group_call *call, heed_error *why)

@@ -4,6 +4,7 @@
 #include <heed/kit.h>
 
 #include "base/checked.h"
+#include "base/fpenv.h"
 #include "wire.h"
 
 /* ---- who has what -----------------------------------------------------------------------------
@@ -178,6 +179,8 @@ size_t heed_keys_bytes(const heed_attn_desc *desc, int64_t tokens)
  * or rank, so that sums of some such counts fit 64 bits. */
 int heed_bytes_fit(const heed_shape *s)
 {
+    const heed_fpenv saved =
+        heed_fpenv_enter(); /* not even where a host lets inexact results trap */
     const heed_attn_desc *d = s->desc;
     const int64_t heads = d->kv_heads, times = heed_max64(s->size, s->part.n_parts);
     const double row = 8.0 * d->q_heads * ((double)heed_max64(d->qk_dim, d->v_dim) + 2);
@@ -187,7 +190,9 @@ int heed_bytes_fit(const heed_shape *s)
     if (heed_rows_apart(s) && s->part.scheme != HEED_GROUP_SPLIT)
         for (int64_t b = 0; b < s->batch; b++)
             keys += heed_first_of(s, s->part.key_first, b, s->part.n_parts);
-    return (double)s->tokens * row * (double)times + keys * key < 0x1p62;
+    const int fit = (double)s->tokens * row * (double)times + keys * key < 0x1p62;
+    heed_fpenv_leave(saved);
+    return fit;
 }
 
 enum { HEADER = sizeof(heed_wire_header) };

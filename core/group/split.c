@@ -381,7 +381,7 @@ static void scatter(const heed_split *p, const heed_group_call *call, uint32_t r
     const heed_attn_desc *d = call->shape.desc;
     slice_work work = {p, call, rank, 0};
     heed_crew_do(&call->crew, heed_slice_rows(&call->shape, rank),
-                 heed_copy_nanoseconds(d->v_dim * (double)heed_dtype_bytes(d->out_type)),
+                 heed_copy_nanoseconds(d->v_dim * (int64_t)heed_dtype_bytes(d->out_type)),
                  scatter_rows, &work);
 }
 

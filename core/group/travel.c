@@ -54,7 +54,7 @@ static void unpack_tokens(void *arg, int64_t first, int64_t end)
 heed_status heed_travel_run(heed_travel *t, const heed_group_call *call, heed_wire *w)
 {
     const heed_shape *s = &call->shape;
-    const double bytes = (double)heed_rows_bytes(s->desc, 1);
+    const int64_t bytes = (int64_t)heed_rows_bytes(s->desc, 1);
     const size_t own = heed_rows_bytes(s->desc, heed_slice_rows(s, s->rank));
     char *rows = t->rows[s->rank];
     for (uint32_t r = 0; r < s->size; r++)

@@ -6,6 +6,7 @@
 
 #include "base/checked.h"
 #include "base/clock.h"
+#include "base/fpenv.h"
 #include "base/reason.h"
 #include "runtime/context.h"
 
@@ -240,6 +241,16 @@ static void glance(heed_wire *w, heed_wire_message *m, int64_t most)
     take(w, m, st, done, bytes, &why);
 }
 
+static heed_status too_late(heed_wire *w, const heed_wire_message *m)
+{
+    const heed_fpenv saved = heed_fpenv_enter(); /* a host may let inexact results trap */
+    const heed_status st =
+        broken(w, "rank %u %s within %.3g s", m->rank,
+               m->sends ? "took no message" : "sent nothing", (double)w->limit * 1e-9);
+    heed_fpenv_leave(saved);
+    return st;
+}
+
 heed_status heed_wire_wait(heed_wire *w, int all)
 {
     heed_wire_message *m;
@@ -254,8 +265,7 @@ heed_status heed_wire_wait(heed_wire *w, int all)
             w->left -= heed_now() - start;
         }
         if (w->status == HEED_OK && m->under_way && w->left <= 0)
-            return broken(w, "rank %u %s within %.3g s", m->rank,
-                          m->sends ? "took no message" : "sent nothing", (double)w->limit * 1e-9);
+            return too_late(w, m);
     }
     return w->status;
 }

@@ -1,10 +1,13 @@
 /* A rank's threads: results have the same bits with one, two and three of them, and all of them
  * take part in the work between runs (copying, merging and finishing rows) where there is enough of
- * it. The transport is called only by the thread that called the group. */
+ * it. The transport is called only by the thread that called the group. And with the last number of
+ * threads the program lets floating-point exceptions trap, which the ranks' threads inherit. */
+#define _GNU_SOURCE /* feenableexcept */
 #include "../check.h"
 #include "../threads/on_pthreads.h"
 #include "threads.h"
 
+#include <fenv.h>
 #include <string.h>
 
 enum { RANKS = 3, MOST_THREADS = 3 };
@@ -182,8 +185,14 @@ static uint64_t run(const struct way *w, uint32_t n_threads)
     kit_reset_outputs(&c->problem);
     for (int r = 0; r < RANKS; r++)
         context[r] = context_of(&teams[r], n_threads);
+#if defined(__GLIBC__)
+    feclearexcept(FE_ALL_EXCEPT);
+    if (n_threads == MOST_THREADS)
+        feenableexcept(FE_ALL_EXCEPT);
+#endif
     if (threads_run(c, t, context, (int)(n_threads % 2), guard, g) != 0)
         exit(1);
+    fesetenv(FE_DFL_ENV);
     for (uint32_t r = 0; r < RANKS; r++) {
         CHECK(t[r].call.status == HEED_OK, "%s, rank %u: %s", c->name, r, t[r].call.why.text);
         CHECK(g[r].strangers == 0, "%s, rank %u: %d calls by other threads", c->name, r,
