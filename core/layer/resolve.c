@@ -4,6 +4,7 @@
 #include "base/checked.h"
 #include "base/compiler.h"
 #include "base/reason.h"
+#include "base/text.h"
 #include "mha.h"
 #include "rotary.h"
 
@@ -18,6 +19,19 @@ static heed_status count_rows(const char *what, int64_t batch, int64_t len, int6
         INVALID("%s is %lld x %lld, at most %d rows are possible", what, (long long)batch,
                 (long long)len, INT32_MAX);
     return HEED_OK;
+}
+
+/* What is said of a description, where that is the attn of another one, which has features of its own. */
+static heed_status name_as_attn(heed_status st, heed_error *why)
+{
+    const heed_error said = *why;
+    heed_text text = {why->text, sizeof why->text, 0};
+    for (const char *at = said.text; st != HEED_OK && *at;) {
+        const int is_name = !strncmp(at, "desc.", 5);
+        heed_put(&text, "%.*s", is_name ? 11 : 1, is_name ? "desc.attn->" : at);
+        at += is_name ? 5 : 1;
+    }
+    return st;
 }
 
 static heed_status resolve_attention(heed_mha *m, heed_attn_desc *plan, heed_error *why)
@@ -40,7 +54,7 @@ static heed_status resolve_attention(heed_mha *m, heed_attn_desc *plan, heed_err
         plan->features |= HEED_HAS_LENS | HEED_HAS_PACKED;
     if (m->cache)
         plan->features |= HEED_HAS_LENS;
-    heed_status st = heed_validate_desc(plan, &problem, why);
+    heed_status st = name_as_attn(heed_validate_desc(plan, &problem, why), why);
     m->max_q_rows = m->attn.max_rows;
     if (st == HEED_OK && !m->max_q_rows)
         st = count_rows("desc.attn->max_batch x max_q_len", m->attn.max_batch, m->attn.max_q_len,
