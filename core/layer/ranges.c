@@ -315,6 +315,9 @@ static heed_status check_tree(const heed_ranges_args *a, heed_error *why)
 {
     if (a->rows && !a->parents)
         INVALID("args.parents is NULL, but required");
+    if (a->rows > a->keys)
+        INVALID("args.rows is %lld, each of them a key, and args.keys is %lld", (long long)a->rows,
+                (long long)a->keys);
     if (a->offset < 0 || a->offset + a->rows > a->keys)
         INVALID("args.offset is %lld: with %lld rows, each a key, 0 to %lld is required",
                 (long long)a->offset, (long long)a->rows, (long long)(a->keys - a->rows));

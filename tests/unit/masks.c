@@ -233,6 +233,8 @@ static void check_missing(void)
     CHECK_REFUSED(heed_ranges_lens(&a), HEED_ERR_INVALID, "args.lens NULL");
     a = args_of(4, 0), a.parents = NULL;
     CHECK_REFUSED(heed_ranges_tree(&a), HEED_ERR_INVALID, "args.parents is NULL");
+    a = args_of(4, 0), a.keys = 3; /* no offset would do */
+    CHECK_REFUSED(heed_ranges_tree(&a), HEED_ERR_INVALID, "each of them a key");
     for (int far = 0; far < 2; far++) {
         a = args_of(4, 0), a.offset = far ? a.keys - a.rows + 1 : -1;
         CHECK_REFUSED(heed_ranges_tree(&a), HEED_ERR_INVALID, "args.offset is ");
