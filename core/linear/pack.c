@@ -75,6 +75,8 @@ heed_status heed_linear_pack(heed_linear *l, const heed_linear_desc *desc,
         return heed_fail(why, st == HEED_ERR_NOMEM ? st : HEED_ERR_BACKEND,
                          "backend %s could not pack weights: %s", l->kernel->of->name,
                          heed_status_string(st));
+    if (atomic_load(&p.next) < l->panels)
+        INVALID("executor.parallel_for ran nothing of what packs weights");
     if (l->bias) {
         const int64_t cols = l->tiling.panel_cols;
         float *to = (float *)(void *)(l->packed + l->panels * l->tiling.panel_bytes);

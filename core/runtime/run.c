@@ -38,6 +38,7 @@ heed_status heed_run_take(heed_run_head *head, uint32_t part)
 static void take(void *head, uint32_t part)
 {
     heed_run_take(head, part);
+    atomic_fetch_add_explicit(&((heed_run_head *)head)->n_ended, 1, memory_order_relaxed);
 }
 
 static heed_status start(const heed_operation *op, const void *of, const void *args,
@@ -52,6 +53,7 @@ static heed_status start(const heed_operation *op, const void *of, const void *a
     head->user_error = heed_read_args_head(args).error;
     head->hook = NULL;
     head->n_parts = n_parts;
+    atomic_init(&head->n_ended, 0);
     atomic_init(&head->status, HEED_OK);
     atomic_init(&head->error_claimed, 0);
     head->error.text[0] = 0;
@@ -100,6 +102,8 @@ static heed_status do_all(const whole *w, uint32_t n_parts, void *workspace, hee
     st = atomic_load(&head->status);
     if (st != HEED_OK)
         *why = head->error;
+    else if (!alone && atomic_load(&head->n_ended) == 0) /* any one would have done everything */
+        INVALID("executor.parallel_for ran none of %u parts", head->n_parts);
     return st;
 }
 

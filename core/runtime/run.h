@@ -24,8 +24,9 @@ typedef struct heed_run_head {
     const heed_hook *hook;  /* NULL: none */
     double estimate;        /* nanoseconds of one core */
     int64_t n_tiles;        /* no more parts than this find work */
-    uint32_t n_parts, reserved;
-    atomic_int status; /* HEED_OK, or that of the first error, set after its sentence */
+    uint32_t n_parts;
+    atomic_uint n_ended; /* parts that an executor or OpenMP has run, once they are over */
+    atomic_int status;   /* HEED_OK, or that of the first error, set after its sentence */
     atomic_int error_claimed;
     heed_error error;
 } heed_run_head;

@@ -32,7 +32,7 @@ typedef struct heed_executor {
     uint32_t n_threads; /**< at least 1: parallel_for is called with n of at most this */
     uint32_t reserved;  /**< 0 */
     /** Runs body(arg, i) once for each i < n, in any order, on any threads, one after another if need
-     * be, and returns after all of them. */
+     * be, and returns after all of them. A call of which it has run none is HEED_ERR_INVALID. */
     void (*parallel_for)(void *user, uint32_t n, void (*body)(void *arg, uint32_t i), void *arg);
 } heed_executor;
 

@@ -1,5 +1,5 @@
 /* Whether a call is worth a second thread: by its estimated work, and by whether OpenMP's workers
- * sleep between calls. */
+ * sleep between calls. And an executor that runs nothing is noticed. */
 #define _GNU_SOURCE
 #include <heed/backend.h>
 
@@ -53,6 +53,42 @@ static int parts_of(double us, const char *policy, const heed_executor *executor
     return parts;
 }
 
+static void nothing(void *user, uint32_t n, void (*body)(void *arg, uint32_t i), void *arg)
+{
+    (void)user, (void)n, (void)body, (void)arg;
+}
+
+/* A pool of threads that is shut down already. What it was to write is not taken for written. */
+static void runs_nothing(void)
+{
+    enum { IN = 64, OUT = 2048 };
+    static float w[IN * OUT];
+    const heed_executor executor = {
+        .struct_size = sizeof executor, .n_threads = 2, .parallel_for = nothing};
+    heed_context_options options = {.struct_size = sizeof options, .n_threads = 1};
+    const heed_linear_desc desc = {.struct_size = sizeof desc,
+                                   .in_dim = IN,
+                                   .out_dim = OUT,
+                                   .x_type = HEED_F32,
+                                   .w_type = HEED_F32,
+                                   .y_type = HEED_F32};
+    const heed_const_view weight = {w, {OUT, 1}};
+    heed_linear *linear = NULL;
+    heed_context *context = NULL;
+    unit_problem p = unit_make(2, 4, 200, 200, 32, 3);
+    CHECK_OK(heed_context_create(&options, &context));
+    p.args.executor = &executor;
+    CHECK_REFUSED(heed_attention(context, &p.desc, &p.args), HEED_ERR_INVALID, "ran none of 2");
+    heed_context_release(context);
+    options.executor = &executor;
+    CHECK_OK(heed_context_create(&options, &context));
+    CHECK_REFUSED(heed_linear_create(context, &desc, &weight, NULL, &linear), HEED_ERR_INVALID,
+                  "ran nothing");
+    CHECK(!linear, "a layer beside a failure");
+    heed_context_release(context);
+    unit_free(&p);
+}
+
 int main(void)
 {
     static const struct {
@@ -65,6 +101,7 @@ int main(void)
     };
     const heed_executor executor = {
         .struct_size = sizeof executor, .n_threads = 2, .parallel_for = unit_backwards};
+    runs_nothing();
     for (size_t i = 0; i < sizeof want / sizeof *want; i++) {
         const char *policy = want[i].policy;
         int n = parts_of(want[i].us, policy, &executor);
