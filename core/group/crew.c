@@ -42,4 +42,6 @@ void heed_crew_do(const heed_crew *crew, int64_t n, int64_t nanoseconds, heed_cr
         w.piece = heed_ceil_div(n, (int64_t)parts * PIECES_PER_PART);
     atomic_init(&w.next, 0);
     heed_parallel(crew->executor, parts, take, &w);
+    if (atomic_load(&w.next) < n) /* an executor that has run nothing, as one that is shut down */
+        take(&w, 0);
 }

@@ -1,7 +1,8 @@
 /* A rank's threads: results have the same bits with one, two and three of them, and all of them
  * take part in the work between runs (copying, merging and finishing rows) where there is enough of
  * it. The transport is called only by the thread that called the group. And with the last number of
- * threads the program lets floating-point exceptions trap, which the ranks' threads inherit. */
+ * threads the program lets floating-point exceptions trap, which the ranks' threads inherit. What an executor
+ * leaves undone the calling thread does. */
 #define _GNU_SOURCE /* feenableexcept */
 #include "../check.h"
 #include "../threads/on_pthreads.h"
@@ -15,7 +16,8 @@ enum { RANKS = 3, MOST_THREADS = 3 };
 /* ---- threads that are counted ---------------------------------------------------------------- */
 
 typedef struct team {
-    int calls; /* of parallel_for with more than one part */
+    int calls;   /* of parallel_for with more than one part */
+    int is_down; /* then nothing is run by it */
 } team;
 
 /* The caller runs part 0 itself. */
@@ -23,6 +25,8 @@ static void parallel_for(void *user, uint32_t n, void (*body)(void *arg, uint32_
 {
     job j[MOST_THREADS];
     ((team *)user)->calls += n > 1;
+    if (((team *)user)->is_down)
+        return;
     for (uint32_t i = 1; i < n; i++) {
         j[i] = (job){.body = body, .arg = arg, .index = i};
         if (pthread_create(&j[i].thread, NULL, run_job, &j[i]) != 0)
@@ -169,7 +173,7 @@ static void set(ranks_case *c, const struct way *w)
         exit(1);
 }
 
-static uint64_t run(const struct way *w, uint32_t n_threads)
+static uint64_t run(const struct way *w, uint32_t n_threads, int is_down)
 {
     ranks_case *c = calloc(1, sizeof *c);
     rank_thread *t = calloc(RANKS, sizeof *t);
@@ -183,8 +187,10 @@ static uint64_t run(const struct way *w, uint32_t n_threads)
     memset(teams, 0, sizeof teams);
     set(c, w);
     kit_reset_outputs(&c->problem);
-    for (int r = 0; r < RANKS; r++)
+    for (int r = 0; r < RANKS; r++) {
+        teams[r].is_down = is_down;
         context[r] = context_of(&teams[r], n_threads);
+    }
 #if defined(__GLIBC__)
     feclearexcept(FE_ALL_EXCEPT);
     if (n_threads == MOST_THREADS)
@@ -216,10 +222,13 @@ static uint64_t run(const struct way *w, uint32_t n_threads)
 int main(void)
 {
     for (size_t n = 0; n < sizeof way / sizeof *way; n++) {
-        const uint64_t want = run(&way[n], 1);
+        const uint64_t want = run(&way[n], 1, 0);
         for (uint32_t threads = 2; threads <= MOST_THREADS; threads++)
-            CHECK(run(&way[n], threads) == want, "%s: other bits with %u threads", way[n].name,
+            CHECK(run(&way[n], threads, 0) == want, "%s: other bits with %u threads", way[n].name,
                   threads);
+        if (way[n].keys == 0) /* there are no runs, which would be refused */
+            CHECK(run(&way[n], 2, 1) == want, "%s: other bits with threads that are not there",
+                  way[n].name);
     }
     return checks_end();
 }
