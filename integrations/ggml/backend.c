@@ -375,26 +375,59 @@ static void *proc_address(ggml_backend_reg_t registry, const char *name)
     return address;
 }
 
-/* Makes the context. Plain attention is asked for because a wrong HEED_BACKEND is noticed only then:
- * every operation would be left to ggml, with a reason that nobody sees without HEED_VERBOSE. */
+/* Does the context serve attention with caches of this type? */
+static heed_status can_attend(heed_context *context, uint32_t cache, heed_error *why)
+{
+    const heed_attn_desc desc = {.struct_size = sizeof desc,
+                                 .q_heads = 1,
+                                 .kv_heads = 1,
+                                 .qk_dim = 64,
+                                 .v_dim = 64,
+                                 .q_type = HEED_F32,
+                                 .k_type = cache,
+                                 .v_type = cache,
+                                 .out_type = HEED_F32};
+    return heed_attn_supported(context, &desc, why);
+}
+
+/* Does it serve attention with caches of any other type, or products? */
+static int serves_others(heed_context *context)
+{
+    static const uint32_t caches[] = {HEED_F16,  HEED_BF16, HEED_Q8_0, HEED_Q4_0,
+                                      HEED_Q4_1, HEED_Q5_0, HEED_Q5_1, HEED_IQ4_NL};
+    static const uint32_t weights[] = {HEED_F32, HEED_F16, HEED_BF16};
+    heed_error why;
+    int found = 0;
+    for (size_t i = 0; i < sizeof caches / sizeof *caches; i++)
+        found |= can_attend(context, caches[i], &why) == HEED_OK;
+    for (size_t i = 0; i < sizeof weights / sizeof *weights; i++) {
+        const heed_linear_desc desc = {.struct_size = sizeof desc,
+                                       .in_dim = 64,
+                                       .out_dim = 64,
+                                       .x_type = weights[i],
+                                       .w_type = weights[i],
+                                       .y_type = HEED_F32,
+                                       .layout = HEED_LINEAR_OUT_IN};
+        found |= heed_linear_supported(context, &desc, &why) == HEED_OK;
+    }
+    return found;
+}
+
+/* Makes the context. Plain attention is asked for because a HEED_BACKEND that is wrong, or cannot run
+ * here, is noticed only then: every operation would be left to ggml, with a reason that nobody sees
+ * without HEED_VERBOSE. A backend that refuses it may serve other types. */
 static heed_context *open_context(void)
 {
-    const heed_attn_desc plain = {.struct_size = sizeof plain,
-                                  .q_heads = 1,
-                                  .kv_heads = 1,
-                                  .qk_dim = 64,
-                                  .v_dim = 64,
-                                  .q_type = HEED_F32,
-                                  .k_type = HEED_F32,
-                                  .v_type = HEED_F32,
-                                  .out_type = HEED_F32};
     heed_context *context = NULL;
-    heed_status st = heed_context_create(NULL, &context);
-    if (st == HEED_OK)
-        st = heed_attn_supported(context, &plain, NULL);
-    if (st == HEED_OK || (context && st != HEED_ERR_INVALID)) /* it may serve other types */
+    heed_error why = {{0}};
+    if (heed_context_create(NULL, &context) != HEED_OK) {
+        fprintf(stderr, "heed: %s\n", heed_last_error());
+        return NULL;
+    }
+    const heed_status st = can_attend(context, HEED_F32, &why);
+    if (st == HEED_OK || (st != HEED_ERR_INVALID && serves_others(context)))
         return context;
-    fprintf(stderr, "heed: %s\n", heed_last_error());
+    fprintf(stderr, "heed: %s\n", why.text);
     heed_context_release(context);
     return NULL;
 }

@@ -93,6 +93,7 @@ ggml_cases()
     local ops="$run/test-backend-ops" products="HEED_GGML=matmul:all $run/test-backend-ops"
     each ggml "$run/models $built/gguf/*.gguf" "$run/op_test" "$run/product_test" \
         "HEED_BACKEND=naiv $run/op_test few 2>&1 | grep -c \"^heed: backend 'naiv'\\|is not loaded\" | grep -qx 2" \
+        "HEED_BACKEND=avx2 HEED_MAX_ISA=baseline $run/op_test few 2>&1 | grep -c \"^heed: .*avx2.*cannot run here\\|is not loaded\" | grep -qx 2" \
         "HEED_GGML=off,foo,matmul $run/op_test few 2>&1 | grep -q \"HEED_GGML has 'foo':\"" \
         "python3 integrations/ggml/bench.py none --turns 0 2>&1 | grep -q 'argument --turns'" \
         "python3 integrations/ggml/make_gguf.py $built/none --heads 1 --dim 20 --type q8_0 2>&1 | grep -q 'is 20: rows of q8_0'" \
