@@ -302,19 +302,43 @@ static void check_unused(void)
     release(&q);
 }
 
+/* What is written to stderr from here on is kept in a file. */
+typedef struct listener {
+    FILE *said;
+    int kept;
+} listener;
+
+static listener listen_on(void)
+{
+    const listener to = {tmpfile(), dup(STDERR_FILENO)};
+    if (!to.said || to.kept < 0)
+        exit(1);
+    fflush(stderr);
+    dup2(fileno(to.said), STDERR_FILENO);
+    return to;
+}
+
+/* In how many lines is the text? Ends listening. */
+static int count_said(const listener *from, const char *text)
+{
+    char line[512];
+    int n = 0;
+    fflush(stderr);
+    dup2(from->kept, STDERR_FILENO);
+    close(from->kept);
+    rewind(from->said);
+    while (fgets(line, sizeof line, from->said))
+        n += strstr(line, text) != NULL;
+    fclose(from->said);
+    return n;
+}
+
 /* Checks that a bound that is no number is said once and ignored, and an empty one is as none. */
 static void check_wrong_bound(void)
 {
-    FILE *said = tmpfile();
-    char line[512];
-    const int kept = dup(STDERR_FILENO);
-    int n = 0;
-    if (!said || kept < 0)
-        exit(1);
     ggml_backend_t backend = ggml_backend_dev_init(device, NULL);
     problem p = make(backend, GGML_TYPE_F32, ROWS, 1);
-    fflush(stderr);
-    dup2(fileno(said), STDERR_FILENO);
+    const listener to = listen_on();
     say(claims(backend, &p, "matmul:all", ""), "an empty bound is as none", "f32");
     ggml_backend_free(backend);
     backend = ggml_backend_dev_init(device, NULL);
@@ -323,14 +347,22 @@ static void check_wrong_bound(void)
     backend = ggml_backend_dev_init(device, NULL);
     claims(backend, &p, "matmul:all", "1k");
     ggml_backend_free(backend);
-    fflush(stderr);
-    dup2(kept, STDERR_FILENO);
-    close(kept);
-    rewind(said);
-    while (fgets(line, sizeof line, said))
-        n += strstr(line, "HEED_GGML_PACK_MIB is '1k'") != NULL;
-    fclose(said);
-    say(n == 1, "it is said once", "f32");
+    say(count_said(&to, "HEED_GGML_PACK_MIB is '1k'") == 1, "it is said once", "f32");
+    release(&p);
+}
+
+/* Checks what is said of a matrix of 4.6 MiB that a bound of 4 has no room for. */
+static void check_said_bound(void)
+{
+    ggml_backend_t backend = ggml_backend_dev_init(device, NULL);
+    problem p = make(backend, GGML_TYPE_F32, ROWS, 1);
+    setenv("HEED_VERBOSE", "plan", 1);
+    const listener to = listen_on();
+    claims(backend, &p, "matmul:all", "4");
+    say(count_said(&to, "would take 5 MiB with it, HEED_GGML_PACK_MIB allows 4") == 1,
+        "a bound that is too small is said", "f32");
+    unsetenv("HEED_VERBOSE");
+    ggml_backend_free(backend);
     release(&p);
 }
 
@@ -377,5 +409,6 @@ int main(void)
         check_few(types[i]);
     check_unused();
     check_wrong_bound();
+    check_said_bound();
     return bad;
 }

@@ -145,7 +145,7 @@ static place *take(const struct ggml_tensor *w, int is_computed, heed_error *why
     if (bytes > most || taken > most - bytes) {
         heed_refuse(why,
                     "packed weights would take %zu MiB with it, HEED_GGML_PACK_MIB allows %llu",
-                    (taken + bytes) >> 20, (unsigned long long)(most >> 20));
+                    (taken + bytes + (1 << 20) - 1) >> 20, (unsigned long long)(most >> 20));
         return NULL;
     }
     *at = calloc(1, sizeof **at);
