@@ -13,6 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "ggml-backend-impl.h"
+
 enum { IN = 1031, OUT = 1042, ROWS = 24, BATCH = 3 };
 
 #define MOST_ERROR 1e-6 /* relative to the greatest number of the result */
@@ -366,6 +368,25 @@ static void check_said_bound(void)
     release(&p);
 }
 
+/* Checks that weights in a memory that is not the host's have no room kept for them, and their products
+ * are left to ggml, which would bring a copy of them for each. */
+static void check_device_weights(void)
+{
+    struct ggml_backend_buffer_type type = *ggml_backend_cpu_buffer_type();
+    type.iface.is_host = NULL;
+    ggml_backend_t backend = ggml_backend_dev_init(device, NULL);
+    problem p = make(backend, GGML_TYPE_F32, ROWS, 1), q = make(backend, GGML_TYPE_F32, ROWS, 1);
+    ggml_backend_buffer_type_t usual = p.buffer[0]->buft;
+    p.buffer[0]->buft = &type;
+    claims(backend, &p, "matmul:all", "6");
+    say(claims(backend, &q, "matmul:all", "6"), "weights of a device take no room", "f32");
+    say(!claims(backend, &p, "matmul", "100"), "nor are their products claimed", "f32");
+    p.buffer[0]->buft = usual;
+    ggml_backend_free(backend);
+    release(&p);
+    release(&q);
+}
+
 /* Checks a product in a child of a process that had OpenMP's threads, whose child has none of them,
  * and no product of Heed's. */
 static void check_child(void)
@@ -410,5 +431,6 @@ int main(void)
     check_unused();
     check_wrong_bound();
     check_said_bound();
+    check_device_weights();
     return bad;
 }

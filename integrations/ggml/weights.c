@@ -58,7 +58,7 @@ static size_t taken;
 int weights_stay(const struct ggml_tensor *w)
 {
     ggml_backend_buffer_t buffer = w->view_src ? w->view_src->buffer : w->buffer;
-    return buffer && w->data &&
+    return buffer && w->data && ggml_backend_buffer_is_host(buffer) &&
            ggml_backend_buffer_get_usage(buffer) == GGML_BACKEND_BUFFER_USAGE_WEIGHTS;
 }
 

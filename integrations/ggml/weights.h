@@ -9,7 +9,8 @@
 #include "ggml-backend-impl.h"
 #include "ggml.h"
 
-/* Does the tensor lie in a buffer of weights, which stay as they are? */
+/* Does the tensor lie in a buffer of weights, which stay as they are? Not in one of a device's memory, or of rows
+ * in another order: what is multiplied is then a copy of ggml's, which lies in a buffer for one graph. */
 int weights_stay(const struct ggml_tensor *w);
 
 /* A backend calls this when it is freed. */
