@@ -19,12 +19,22 @@ import sys
 RUN = pathlib.Path(__file__).resolve().parent / "run.sh"
 
 
-def count(text):
+def count(text, least=1):
     """A number of threads or turns, of which there has to be one."""
     number = int(text)
-    if number < 1:
+    if number < least:
         raise ValueError
     return number
+
+
+def tokens(text):
+    """A number of tokens, of which there may be none."""
+    return count(text, 0)
+
+
+def depths(text):
+    """Numbers of tokens with commas between them."""
+    return [tokens(part) for part in text.split(",")]
 
 
 def measure(o, depth, cache, with_heed):
@@ -77,19 +87,21 @@ def main():
     options.add_argument("model")
     options.add_argument("--threads", type=count, default=2)
     options.add_argument("--turns", type=count, default=5)
-    options.add_argument("--depths", default="0,4096,16384")
-    options.add_argument("--prompt", type=int, default=512)
-    options.add_argument("--generate", type=int, default=16)
+    options.add_argument("--depths", type=depths, default="0,4096,16384")
+    options.add_argument("--prompt", type=tokens, default=512)
+    options.add_argument("--generate", type=tokens, default=16)
     options.add_argument("--cache", default="f16")
     options.add_argument("--plot")
     o = options.parse_args()
+    if not o.prompt and not o.generate:
+        options.error("--prompt 0 and --generate 0 leave nothing to measure")
     if set(os.environ.get("HEED_GGML", "").split(",")) == {"off"}:
         options.error("HEED_GGML=off leaves both runs to ggml")
     rows = []
     print(f"{'test':28} {'Heed':>9} {'ggml':>9} {'ratio':>6}  least to greatest")
     for cache in o.cache.split(","):
-        for depth in o.depths.split(","):
-            for row in compare(o, int(depth), cache):
+        for depth in o.depths:
+            for row in compare(o, depth, cache):
                 rows.append(row)
                 name, heed, ggml, ratio, all_ratios = row
                 spread = f"{min(all_ratios):.2f} to {max(all_ratios):.2f}"

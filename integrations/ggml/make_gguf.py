@@ -118,18 +118,29 @@ def write(o):
             pad(out)
 
 
+def count(text):
+    """A number of which there has to be one, and that a model's metadata can hold."""
+    number = int(text)
+    if not 1 <= number < 1 << 32:
+        raise ValueError
+    return number
+
+
 def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     options.add_argument("file")
     defaults = {"layers": 4, "heads": 16, "kv-heads": 4, "dim": 128, "ffn": 2048, "vocab": 1024}
-    for name, value in (defaults | {"context": 131072, "seed": 1}).items():
-        options.add_argument("--" + name, type=int, default=value)
+    for name, value in (defaults | {"context": 131072}).items():
+        options.add_argument("--" + name, type=count, default=value)
+    options.add_argument("--seed", type=int, default=1)
     options.add_argument("--type", choices=TYPES, default="f16")
     o = options.parse_args()
     _, block, _ = TYPES[o.type]
     for name, length in (("heads times --dim", o.heads * o.dim), ("ffn", o.ffn)):
         if length % block:
             options.error(f"--{name} is {length}: rows of {o.type} are whole blocks of {block}")
+    if o.heads % o.kv_heads:
+        options.error(f"--heads is {o.heads}: it has to be a multiple of --kv-heads, {o.kv_heads}")
     write(o)
 
 

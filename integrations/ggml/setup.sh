@@ -96,6 +96,10 @@ ggml_cases()
         "HEED_BACKEND=avx2 HEED_MAX_ISA=baseline $run/op_test few 2>&1 | grep -c \"^heed: .*avx2.*cannot run here\\|is not loaded\" | grep -qx 2" \
         "HEED_GGML=off,foo,matmul $run/op_test few 2>&1 | grep -q \"HEED_GGML has 'foo':\"" \
         "python3 integrations/ggml/bench.py none --turns 0 2>&1 | grep -q 'argument --turns'" \
+        "python3 integrations/ggml/bench.py none --depths 0,x 2>&1 | grep -q 'argument --depths'" \
+        "python3 integrations/ggml/bench.py none --prompt 0 --generate 0 2>&1 | grep -q 'nothing to measure'" \
+        "python3 integrations/ggml/make_gguf.py $built/none --layers 0 2>&1 | grep -q 'argument --layers'" \
+        "python3 integrations/ggml/make_gguf.py $built/none --heads 4 --kv-heads 3 2>&1 | grep -q 'multiple of --kv-heads, 3'" \
         "python3 integrations/ggml/make_gguf.py $built/none --heads 1 --dim 20 --type q8_0 2>&1 | grep -q 'is 20: rows of q8_0'" \
         "BACKENDS=Heed,BLAS $bench | grep -q 'pp512 .* 1.00  1.00 to 1.00'" \
         "BACKENDS=CPU $bench 2>&1 | grep -A 1 'ran without Heed' | grep -q '^heed: a reason'" \
