@@ -138,7 +138,7 @@ void ggml_heed_tell_memory(ggml_heed *backend, const heed_attn_desc *desc,
     heed_attn_desc sized = *desc;
     heed_attn *plan = NULL;
     sized.max_batch = roomy(args->batch);
-    sized.max_q_len = roomy(args->q_len);
+    sized.max_q_len = args->q_len > 1 ? roomy(args->q_len) : 1; /* as heed_attention does */
     sized.max_kv_len = roomy(args->kv_len);
     if (!is_verbose() || heed_attn_create(ggml_heed_context(backend), &sized, &plan) != HEED_OK)
         return;

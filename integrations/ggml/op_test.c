@@ -186,9 +186,9 @@ static told read_told(FILE *said)
     return t;
 }
 
-/* Has a new backend compute a call, on as many threads as are asked for, 0: none are. The mask, with a 1
- * in each row, is no form that Heed has, so that there is one plan. */
-static int tell(int threads, told *to)
+/* Has a new backend compute a call of so many rows, on as many threads as are asked for, 0: none are. The
+ * mask, with a 1 in each row, is no form that Heed has, so that there is one plan. */
+static int tell(int64_t rows, int threads, told *to)
 {
     void (*set)(ggml_backend_t, int) = NULL;
     void *address = ggml_backend_reg_get_proc_address(ggml_backend_dev_backend_reg(device),
@@ -203,8 +203,8 @@ static int tell(int threads, told *to)
     ggml_backend_t backend = ggml_backend_dev_init(device, NULL);
     if (threads)
         set(backend, threads);
-    problem p = make(backend, GGML_TYPE_F16, 100, 1300);
-    for (int64_t i = 0; i < 100; i++)
+    problem p = make(backend, GGML_TYPE_F16, rows, 1300);
+    for (int64_t i = 0; i < rows; i++)
         ((uint16_t *)p.mask->data)[i * 1300] = 0x3c00;
     const int bad = compute(backend, &p);
     release(&p);
@@ -221,21 +221,21 @@ static int tell(int threads, told *to)
  * its threads, whether ggml has asked for some or not. Beside it there are 8 spans of 8 bytes a row. */
 static int check_told(void)
 {
-    told chosen, asked;
+    told chosen, asked, one;
     setenv("HEED_VERBOSE", "plan", 1);
     setenv("HEED_NUM_THREADS", "3", 1);
-    int bad = tell(0, &chosen) | tell(2, &asked);
+    int bad = tell(100, 0, &chosen) | tell(100, 2, &asked) | tell(1, 2, &one);
     unsetenv("HEED_VERBOSE");
     unsetenv("HEED_NUM_THREADS");
     bad |=
         chosen.plans != 4 || chosen.lines != 1; /* a line of the plan for each class of queries */
+    bad |= one.plans != 1 || one.lines != 1 || one.workspace >= asked.workspace;
     bad |= chosen.threads != 3 || asked.threads != 2 || chosen.workspace <= asked.workspace;
     bad |= chosen.beside < 6400 || chosen.beside > 16384;
     printf("the memory of a call: %s, %d lines of plans, %d of memory, %lu bytes on %u threads, "
-           "%lu on "
-           "%u, %lu beside it\n",
+           "%lu on %u, %lu beside it; of a row %d lines of plans, %lu bytes\n",
            bad ? "BAD" : "good", chosen.plans, chosen.lines, chosen.workspace, chosen.threads,
-           asked.workspace, asked.threads, chosen.beside);
+           asked.workspace, asked.threads, chosen.beside, one.plans, one.workspace);
     return bad;
 }
 
