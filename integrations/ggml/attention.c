@@ -117,8 +117,9 @@ static heed_attn_desc describe(const struct ggml_tensor *op)
     return d;
 }
 
-int ggml_heed_attention_supported(heed_context *context, const struct ggml_tensor *op,
-                                  heed_error *why)
+/* Can the tensors be described? ggml asks before it has an operation computed, unless a program assigns it
+ * by hand. */
+static int can(const struct ggml_tensor *op, heed_error *why)
 {
     const struct ggml_tensor *q = op->src[0], *k = op->src[1], *v = op->src[2], *mask = op->src[3];
     if (q->type != GGML_TYPE_F32 || op->type != GGML_TYPE_F32) {
@@ -144,6 +145,14 @@ int ggml_heed_attention_supported(heed_context *context, const struct ggml_tenso
                     (int)mask->ne[2], (int)mask->ne[3]);
         return 0;
     }
+    return 1;
+}
+
+int ggml_heed_attention_supported(heed_context *context, const struct ggml_tensor *op,
+                                  heed_error *why)
+{
+    if (!can(op, why))
+        return 0;
     const heed_attn_desc desc = describe(op);
     return heed_attn_supported(context, &desc, why) == HEED_OK;
 }
@@ -286,6 +295,8 @@ heed_status ggml_heed_attention(ggml_heed *backend, struct ggml_tensor *op, heed
     };
     mask_form form = {.kind = MASK_DENSE};
     call_room room;
+    if (!can(op, why))
+        return HEED_ERR_UNSUPPORTED;
     if (!ggml_heed_context(backend) || !make_room(backend, q, mask ? mask->ne[3] : 0, &room))
         return HEED_ERR_NOMEM;
     if (mask && mask->ne[2] == 1)

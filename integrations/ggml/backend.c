@@ -4,6 +4,7 @@
 #include "ggml_heed.h"
 #include "weights.h"
 
+#include <heed/kit.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -171,6 +172,13 @@ static void free_backend(ggml_backend_t backend)
     free(backend);
 }
 
+/* Does the operation only say where numbers lie? */
+static int does_nothing(const struct ggml_tensor *op)
+{
+    return op->op == GGML_OP_NONE || op->op == GGML_OP_RESHAPE || op->op == GGML_OP_VIEW ||
+           op->op == GGML_OP_PERMUTE || op->op == GGML_OP_TRANSPOSE;
+}
+
 static atomic_ullong n_attentions, n_products;
 
 /* How many operations have been computed in this process, for tests. */
@@ -186,15 +194,19 @@ static uint64_t count_products(void)
 
 static heed_status compute(ggml_heed *own, struct ggml_tensor *node, heed_error *why)
 {
-    if (node->op == GGML_OP_FLASH_ATTN_EXT) {
+    switch (node->op) {
+    case GGML_OP_FLASH_ATTN_EXT:
         atomic_fetch_add(&n_attentions, 1);
         return ggml_heed_attention(own, node, why);
-    }
-    if (node->op == GGML_OP_MUL_MAT) {
+    case GGML_OP_MUL_MAT:
         atomic_fetch_add(&n_products, 1);
         return ggml_heed_matmul(own, node, why);
+    default:
+        if (does_nothing(node))
+            return HEED_OK;
+        heed_refuse(why, "%s is an operation that Heed has not", ggml_op_name(node->op));
+        return HEED_ERR_UNSUPPORTED;
     }
-    return HEED_OK; /* the others that supports_op claims do nothing */
 }
 
 static enum ggml_status graph_compute(ggml_backend_t backend, struct ggml_cgraph *graph)
@@ -296,13 +308,9 @@ static bool supports_op(ggml_backend_dev_t device, const struct ggml_tensor *op)
     const char *bad;
     const unsigned bits = wanted(&bad);
     int good = 0;
-    switch (op->op) {
-    case GGML_OP_NONE:
-    case GGML_OP_RESHAPE:
-    case GGML_OP_VIEW:
-    case GGML_OP_PERMUTE:
-    case GGML_OP_TRANSPOSE:
+    if (does_nothing(op))
         return true;
+    switch (op->op) {
     case GGML_OP_FLASH_ATTN_EXT:
         if (!(bits & GGML_HEED_ATTENTION))
             return false;

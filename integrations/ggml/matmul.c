@@ -331,6 +331,8 @@ heed_status ggml_heed_matmul(ggml_heed *backend, struct ggml_tensor *op, heed_er
     const heed_linear_desc desc = describe(type_of(w->type), w->ne[0], w->ne[1]);
     heed_linear *linear = NULL;
     const int few = ggml_nrows(op->src[1]) < MANY_ROWS;
+    if (!can(op, why)) /* ggml asks before, unless a program assigns the operation by hand */
+        return HEED_ERR_UNSUPPORTED;
     heed_status st = weights_get(backend, shared_context(), &desc, w, few, &linear, why);
     if (st == HEED_OK)
         st = multiply(backend, linear, op, why);

@@ -1,7 +1,7 @@
 /* FLASH_ATTN_EXT by ggml's C interface on the backend Heed: the error against float64, to 131072
- * keys whose values have mean 1, where sums of f16 lose all their digits; and that a backend which
- * is made, used and freed a hundred times leaks no memory; and that the memory of calls is told of
- * the plans that ran. Prints a line for each; ends with 1 if one fails.
+ * keys whose values have mean 1, where sums of f16 lose all their digits; that a backend which
+ * is made, used and freed a hundred times leaks no memory; that the memory of calls is told of
+ * the plans that ran; and that what is not supported fails. Prints a line for each; ends with 1 if one fails.
  *
  * Usage: op_test [few]     few: only the error, of small problems, for backends of few features */
 #include <ggml-alloc.h>
@@ -239,6 +239,40 @@ static int check_told(void)
     return bad;
 }
 
+/* Computes one operation. Returns 1 if that succeeds. */
+static int computes(ggml_backend_t backend, struct ggml_context *context, struct ggml_tensor *op)
+{
+    const problem p = {.context = context, .out = op};
+    ggml_backend_buffer_t buffer = ggml_backend_alloc_ctx_tensors(context, backend);
+    ggml_backend_buffer_clear(buffer, 0);
+    const int good = !compute(backend, &p);
+    ggml_backend_buffer_free(buffer);
+    ggml_free(context);
+    return good;
+}
+
+/* Checks that what a program has computed without having asked whether it is supported fails if it is not. */
+static int check_refused(ggml_backend_t backend)
+{
+    struct ggml_context *c[3];
+    struct ggml_tensor *op[3];
+    for (int i = 0; i < 3; i++) {
+        c[i] = ggml_init((struct ggml_init_params){1 << 20, NULL, 1});
+        struct ggml_tensor *q = ggml_new_tensor_3d(c[i], GGML_TYPE_F32, DIM, 3, HEADS);
+        struct ggml_tensor *k = ggml_new_tensor_3d(c[i], GGML_TYPE_F16, DIM, 20, 1);
+        struct ggml_tensor *mask = ggml_new_tensor_3d(c[i], GGML_TYPE_F16, 20, 3, HEADS / 2);
+        struct ggml_tensor *w = ggml_new_tensor_3d(c[i], GGML_TYPE_F16, DIM, 20, HEADS);
+        op[i] = i == 0   ? ggml_add(c[i], q, q)
+                : i == 1 ? ggml_flash_attn_ext(c[i], q, k, k, mask, 0.125f, 0, 0)
+                         : ggml_mul_mat(c[i], w, q);
+    }
+    int good = 0;
+    for (int i = 0; i < 3; i++)
+        good += computes(backend, c[i], op[i]);
+    printf("operations that are not supported: %s\n", good ? "BAD" : "good");
+    return good != 0;
+}
+
 int main(int argc, char **argv)
 {
     static const enum ggml_type types[] = {GGML_TYPE_F32, GGML_TYPE_F16, GGML_TYPE_BF16};
@@ -257,6 +291,7 @@ int main(int argc, char **argv)
             bad |= check(backend, types[type], 1, keys);
             bad |= check(backend, types[type], 64, keys);
         }
+    bad |= check_refused(backend);
     ggml_backend_free(backend);
     bad |= check_leaks();
     bad |= check_told();
