@@ -297,7 +297,11 @@ heed_status ggml_heed_attention(ggml_heed *backend, struct ggml_tensor *op, heed
     call_room room;
     if (!can(op, why))
         return HEED_ERR_UNSUPPORTED;
-    if (!ggml_heed_context(backend) || !make_room(backend, q, mask ? mask->ne[3] : 0, &room))
+    if (!ggml_heed_context(backend)) {
+        heed_refuse(why, "%s", heed_last_error());
+        return HEED_ERR_INVALID;
+    }
+    if (!make_room(backend, q, mask ? mask->ne[3] : 0, &room))
         return HEED_ERR_NOMEM;
     if (mask && mask->ne[2] == 1)
         form = find_form(mask, &room, &args);

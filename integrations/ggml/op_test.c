@@ -177,13 +177,32 @@ static told read_told(FILE *said)
 {
     char line[512];
     told t = {0};
-    rewind(said);
     while (fgets(line, sizeof line, said)) {
         t.plans += strncmp(line, "heed: plan ", 11) == 0;
         t.lines += sscanf(line, "heed: memory of calls: workspace %lu bytes on %u threads, %lu for",
                           &t.workspace, &t.threads, &t.beside) == 3;
     }
     return t;
+}
+
+/* What is written to stderr from here on is kept in a file. */
+static FILE *listen_on(int *kept)
+{
+    FILE *said = tmpfile();
+    *kept = dup(STDERR_FILENO);
+    if (!said || *kept < 0)
+        exit(1);
+    fflush(stderr);
+    dup2(fileno(said), STDERR_FILENO);
+    return said;
+}
+
+static void end_listening(FILE *said, int kept)
+{
+    fflush(stderr);
+    dup2(kept, STDERR_FILENO);
+    close(kept);
+    rewind(said);
 }
 
 /* Has a new backend compute a call of so many rows, on as many threads as are asked for, 0: none are. The
@@ -193,13 +212,9 @@ static int tell(int64_t rows, int threads, told *to)
     void (*set)(ggml_backend_t, int) = NULL;
     void *address = ggml_backend_reg_get_proc_address(ggml_backend_dev_backend_reg(device),
                                                       "ggml_backend_set_n_threads");
-    FILE *said = tmpfile();
-    const int kept = dup(STDERR_FILENO);
-    if (!said || kept < 0)
-        return 1;
+    int kept;
+    FILE *said = listen_on(&kept);
     memcpy(&set, &address, sizeof set); /* C has no cast for it */
-    fflush(stderr);
-    dup2(fileno(said), STDERR_FILENO);
     ggml_backend_t backend = ggml_backend_dev_init(device, NULL);
     if (threads)
         set(backend, threads);
@@ -209,11 +224,31 @@ static int tell(int64_t rows, int threads, told *to)
     const int bad = compute(backend, &p);
     release(&p);
     ggml_backend_free(backend);
-    fflush(stderr);
-    dup2(kept, STDERR_FILENO);
-    close(kept);
+    end_listening(said, kept);
     *to = read_told(said);
     fclose(said);
+    return bad;
+}
+
+/* Checks that a call says why there is no context for it, such as a variable that was set since. */
+static int check_no_context(void)
+{
+    char line[512] = "";
+    int kept, bad = 1;
+    FILE *said = listen_on(&kept);
+    setenv("HEED_MAX_ISA", "none", 1);
+    ggml_backend_t backend = ggml_backend_dev_init(device, NULL);
+    problem p = make(backend, GGML_TYPE_F16, 1, 30);
+    const int failed = compute(backend, &p);
+    release(&p);
+    ggml_backend_free(backend);
+    unsetenv("HEED_MAX_ISA");
+    end_listening(said, kept);
+    while (fgets(line, sizeof line, said))
+        bad &= !strstr(line, "HEED_MAX_ISA is 'none'");
+    fclose(said);
+    bad |= !failed;
+    printf("a variable that is wrong later: %s\n", bad ? "BAD" : "good");
     return bad;
 }
 
@@ -295,5 +330,6 @@ int main(int argc, char **argv)
     ggml_backend_free(backend);
     bad |= check_leaks();
     bad |= check_told();
+    bad |= check_no_context();
     return bad;
 }
