@@ -119,6 +119,17 @@ static heed_context *shared_context(void)
 
 /* ---- claiming -------------------------------------------------------------------------------- */
 
+/* Does ggml_prec_set_src allow that x is rounded to this type? Precisions are greater the less they keep, and
+ * 0 where none was set. */
+static int may_round(const struct ggml_tensor *op, enum ggml_type type)
+{
+    const int asked = op->op_params[3]; /* of src[1] */
+    const int gets = type == GGML_TYPE_F32    ? GGML_PREC_F32
+                     : type == GGML_TYPE_BF16 ? GGML_PREC_BF16
+                                              : GGML_PREC_F16;
+    return asked == GGML_PREC_UNDEFINED || gets <= asked;
+}
+
 /* Could Heed compute this product, fast or not? */
 static int can(const struct ggml_tensor *op, heed_error *why)
 {
@@ -148,6 +159,11 @@ static int can(const struct ggml_tensor *op, heed_error *why)
     if (op->op_params[1] == GGML_HINT_SRC0_IS_HADAMARD) {
         heed_refuse(why,
                     "the weights are a Hadamard matrix, whose products are a transform of ggml's");
+        return 0;
+    }
+    if (!may_round(op, w->type)) {
+        heed_refuse(why, "x would be rounded to %s, and is asked to be kept",
+                    ggml_type_name(w->type));
         return 0;
     }
     return 1;

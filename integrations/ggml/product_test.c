@@ -387,6 +387,24 @@ static void check_device_weights(void)
     release(&q);
 }
 
+/* Checks that products whose x may not be rounded to the weights' type are left to ggml. */
+static void check_precision(enum ggml_type type)
+{
+    static const enum ggml_prec precisions[] = {GGML_PREC_UNDEFINED, GGML_PREC_F32, GGML_PREC_BF16,
+                                                GGML_PREC_F16, GGML_PREC_Q8};
+    ggml_backend_t backend = ggml_backend_dev_init(device, NULL);
+    problem p = make(backend, type, ROWS, 1);
+    const int first = type == GGML_TYPE_F32 ? 1 : type == GGML_TYPE_BF16 ? 2 : 3;
+    int wrong = 0;
+    for (int i = 0; i < 5; i++) {
+        wrong += !ggml_prec_set_src(p.out, precisions[i], 1);
+        wrong += claims(backend, &p, "matmul:all", "100") != (!i || i >= first);
+    }
+    say(!wrong, "what is asked of x's precision", ggml_type_name(type));
+    ggml_backend_free(backend);
+    release(&p);
+}
+
 /* Checks a product in a child of a process that had OpenMP's threads, whose child has none of them,
  * and no product of Heed's. */
 static void check_child(void)
@@ -426,8 +444,10 @@ int main(void)
         check_passing(backend, types[i]);
     ggml_backend_free(backend);
     check_claims();
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 3; i++) {
         check_few(types[i]);
+        check_precision(types[i]);
+    }
     check_unused();
     check_wrong_bound();
     check_said_bound();
