@@ -13,7 +13,7 @@ set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
 build=${HEED_GGML_BUILD:-$root/build-ggml}
 
-if [ $# -eq 0 ] || [ "$1" = --help ]; then
+if [ $# -eq 0 ] || [ "$1" = --help ] || [ "$1" = -h ]; then
     sed -n '2,/^set -eu/{/^set -eu/d; s/^# \{0,1\}//; p;}' "$0"
     exit 0
 fi
