@@ -251,6 +251,48 @@ static void tolerances(void)
            "NaN for infinity in out alone");
 }
 
+/* Writes the oracle's out, one row of it as if it had not seen one key. */
+static void write_row(void *user, const reference_problem *p, const reference_row *r)
+{
+    kit_problem *to = user;
+    const int64_t key = r->h == 1 && r->i == 30 ? 100 : -1;
+    for (int64_t d = 0; d < p->v_dim; d++) {
+        const double w = key < 0 ? 0 : r->weight[key];
+        const double out = (r->out[d] - w * (key < 0 ? 0 : r->v[key * p->v_dim + d])) / (1 - w);
+        kit_encode(HEED_BF16, to->buffer[KIT_OUT].data,
+                   kit_at(&to->tensor[KIT_OUT], r->b, r->h, r->i, d) / 2, out);
+    }
+}
+
+/* One key of 200 that one row of 128 does not see leaves no element's bound where products are of bf16,
+ * and hardly changes the norm of the whole: it is noticed all the same. */
+static void key_of_one_row(void)
+{
+    kit_spec spec = {.q_type = HEED_BF16,
+                     .k_type = HEED_BF16,
+                     .v_type = HEED_BF16,
+                     .out_type = HEED_BF16,
+                     .q_heads = 2,
+                     .kv_heads = 2,
+                     .qk_dim = 64,
+                     .v_dim = 64,
+                     .batch = 1,
+                     .q_len = 64,
+                     .kv_len = 200,
+                     .seed = 5};
+    kit_problem p = {0};
+    kit_outcome elements = {0}, whole = {0};
+    kit_complete(&spec);
+    expect(kit_build(&p, &spec, GUARD_HIGH) == 0, "build");
+    expect(reference_attention(&p.reference, write_row, &p) == 0, "the oracle runs");
+    kit_check_elements(&p, &elements);
+    kit_check(&p, &whole);
+    expect(elements.verdict != KIT_FAILED && whole.verdict == KIT_FAILED &&
+               strstr(whole.text, "out[0, 1, 30]"),
+           "a key that one row does not see");
+    kit_free(&p);
+}
+
 /* The same seed gives the same bytes, another seed others, and what no row may see is poison. */
 static void problems(void)
 {
@@ -326,6 +368,7 @@ int main(void)
     decoding();
     guards();
     tolerances();
+    key_of_one_row();
     problems();
     names();
     rooms();

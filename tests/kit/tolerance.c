@@ -55,8 +55,8 @@
  * deviation: 1.7 of it.
  *
  * The bound has to cover the worst alignment of errors, so a small systematic mistake could hide in
- * it. Therefore the relative L2 error of a whole output is compared with `typical` too: there the
- * errors of different keys add as random ones do (root of the sum of squares), the error of a
+ * it. Therefore the relative L2 error of a row and of a whole output is compared with `typical` too:
+ * there the errors of different keys add as random ones do (root of the sum of squares), the error of a
  * random-sign dot product is u M and not grow(n) u M (the partial sums grow as sqrt(k), so that
  * sqrt(sum k) u = n u / sqrt(2) times a term, and M is 0.64 n terms), and a running sum of weights
  * of one sign, whose partial sums grow as k, has sqrt(n) u.
