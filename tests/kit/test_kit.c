@@ -251,6 +251,33 @@ static void tolerances(void)
            "NaN for infinity in out alone");
 }
 
+static void widest(void *user, const reference_problem *p, const reference_row *r)
+{
+    const kit_tolerance how = kit_tolerance_of(HEED_ACCURACY_BF16, HEED_BF16);
+    kit_row_tolerance to;
+    double *most = user;
+    if (kit_row_tolerance_make(&to, p->kv_len, p->v_dim) != 0)
+        return;
+    kit_tolerate(&how, p, r, &to);
+    most[0] = to.lse;
+    most[1] = to.weight[0] / r->weight[0];
+    most[2] = to.out[0];
+    free(to.raw);
+}
+
+/* Rounding weights to bf16 is a matter of out alone: with scores of 0, which are exact, lse and weights
+ * are off by the 1e-5 that heed/attention.h allows. */
+static void tolerances_of_sums(void)
+{
+    const float q = 0, k[4] = {1, 2, 3, 4}, v[4] = {1, 1, 1, 1};
+    double most[3] = {1, 1, 0};
+    const reference_problem p = one_head(&q, k, v, 1, 4);
+    expect(reference_attention(&p, widest, most) == 0, "the oracle runs");
+    expect(most[0] < 2e-5 && most[1] < 2e-5,
+           "lse and weights come of weights that are not rounded");
+    expect(most[2] > 0x1p-8, "out comes of rounded ones");
+}
+
 /* Writes the oracle's out, one row of it as if it had not seen one key. */
 static void write_row(void *user, const reference_problem *p, const reference_row *r)
 {
@@ -368,6 +395,7 @@ int main(void)
     decoding();
     guards();
     tolerances();
+    tolerances_of_sums();
     key_of_one_row();
     problems();
     names();

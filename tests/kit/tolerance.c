@@ -36,6 +36,7 @@
  *
  * Accuracies (heed/attention.h). BF16: scale * q is rounded to bf16 (2^-8 a product) and so are the
  * weights, whose exponential need be no better than that (2 * 2^-8). SPLIT: see split_tolerance.
+ * lse and weights are made of weights before that, which are off by 1e-5 more than scores: `lone`.
  *
  * Codes. The oracle computes with the numbers that heed_decode gives; those of (c - zero) * scale
  * are rounded twice. A kernel may apply the scale to the sum over all codes that share it, or to q
@@ -90,6 +91,7 @@ static void split_tolerance(kit_tolerance *t)
 {
     t->product = t->weight = 0x1p-15;
     t->product_scatter = t->weight_scatter = 0x1p-17;
+    t->lone = 1e-5;
     t->terms = 3;
     t->floor = 0x1p-124;
 }
@@ -100,6 +102,7 @@ kit_tolerance kit_tolerance_of(uint32_t accuracy, uint32_t out_type)
     if (accuracy == HEED_ACCURACY_BF16) {
         t.product = 0x1p-8;
         t.weight = 2 * 0x1p-8;
+        t.lone = 1e-5;
         t.floor = 0x1p-119;
     }
     t.product_scatter = t.product;
@@ -317,20 +320,22 @@ void kit_tolerate(const kit_tolerance *how, const reference_problem *p, const re
 
     double n = sum_up(p, r, to, &low, &high), sum_error = (kit_grow(how->terms * n) + 2) * U;
     double lse = r->lse - r->max; /* exact: l >= 1 */
-    to->lse = fmax(high.all - lse, lse - low.all) + sum_error + how->weight +
+    to->lse = fmax(high.all - lse, lse - low.all) + sum_error + how->lone +
               4 * U * (fabs(r->max) + fabs(r->lse)) + FLT_MIN;
 
     for (int64_t j = 0; j < p->kv_len; j++) {
         if (!r->visible[j])
             continue;
-        double dw = how->floor, spread = 0, delta = 0;
+        double dw = how->floor, rounding = 0, lone = 0, spread = 0, delta = 0;
         if (isfinite(r->score[j])) {
             double s = r->score[j] - r->max;
             delta = delta_of(r, to, j);
             double w_high = 1 / (1 + exp(without(&low, s - delta, j) - (s + delta)));
             double w_low = 1 / (1 + exp(without(&high, s + delta, j) - (s - delta)));
             dw += fmax(w_high - r->weight[j], r->weight[j] - w_low);
-            dw += (how->weight + sum_error) * w_high;
+            dw += sum_error * w_high;
+            rounding = how->weight * w_high;
+            lone = how->lone * w_high;
             /* One deviation: u M for the dot product; its products' errors average out too. */
             spread = U * (r->magnitude[j] + 4 * fabs(r->score[j]) + 4 * fabs(r->max) + 4) +
                      how->product_scatter * root_of_squares(p, r, j) + how->weight_scatter +
@@ -340,13 +345,14 @@ void kit_tolerate(const kit_tolerance *how, const reference_problem *p, const re
                 coarse(how, p, r, j, &scatter);
                 spread += scatter;
             }
-            spread = fmin(r->weight[j] * spread, dw);
+            spread = fmin(r->weight[j] * spread, dw + rounding);
         }
         /* For the weights as an output: see RECOMPUTED. */
         to->weight[j] =
-            dw + r->weight[j] * fmin(2 * delta, RECOMPUTED * fmax(how->product, how->step_q));
+            dw + lone +
+            r->weight[j] * fmin(2 * delta, RECOMPUTED * fmax(how->product, how->step_q));
         add_value(to, r->v + j * p->v_dim, p->v_dim, r->weight[j], spread,
-                  dw + (sum_error + how->value) * r->weight[j],
+                  dw + rounding + (sum_error + how->value) * r->weight[j],
                   r->weight[j] * 0x1p-126 + how->value_floor);
     }
     finish_typical(p, r, n, to);

@@ -10,6 +10,7 @@
 typedef struct kit_tolerance {
     double product; /* relative error of one product q_d * k_d before any sum */
     double weight;  /* relative error of one weight before it meets its value */
+    double lone;    /* relative error of one weight where lse and weights are made of it */
     double product_scatter, weight_scatter; /* one deviation of these, generously */
     double floor;                           /* weights below it may be flushed */
     double terms;                           /* products of parts that stand for one product */
@@ -17,8 +18,8 @@ typedef struct kit_tolerance {
     double value_floor;                     /* of a weighted value, which may underflow */
     double step_q;      /* error of scale * q, relative to the greatest of the row; 0: none */
     const float *sizes; /* with that: kit_problem.sizes, of k */
-    double out;                             /* rounding of the stored output */
-    double out_floor, out_max;              /* half of its smallest number, and its largest */
+    double out;         /* rounding of the stored output */
+    double out_floor, out_max; /* half of its smallest number, and its largest */
 } kit_tolerance;
 
 /** accuracy is resolved: HEED_ACCURACY_EXACT, _BF16 or _SPLIT; out_type a HEED_* type. */
