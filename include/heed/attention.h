@@ -145,12 +145,12 @@ typedef struct heed_attn heed_attn;
 typedef struct heed_attn_desc {
     size_t struct_size; /**< sizeof(heed_attn_desc) */
     uint64_t features;  /**< HEED_HAS_* bits */
-    /** at least 1, and a multiple of kv_heads (multi-head attention: equal; multi-query: kv_heads is 1).
+    /** 1 to 2^20, and a multiple of kv_heads (multi-head attention: equal; multi-query: kv_heads is 1).
      * Query heads g * n .. g * n + n - 1 share key/value head g, n = q_heads / kv_heads */
     uint32_t q_heads;
-    uint32_t kv_heads;     /**< at least 1 */
-    uint32_t qk_dim;       /**< columns of a row of q and of k; at least 1 */
-    uint32_t v_dim;        /**< columns of a row of v and of out; at least 1 */
+    uint32_t kv_heads;     /**< 1 to 2^20 */
+    uint32_t qk_dim;       /**< columns of a row of q and of k; 1 to 2^20 */
+    uint32_t v_dim;        /**< columns of a row of v and of out; 1 to 2^20 */
     uint32_t q_type;       /**< HEED_F32, HEED_F16 or HEED_BF16 */
     uint32_t k_type;       /**< the same, independent of q_type, or any type of codes */
     uint32_t v_type;       /**< the same, independent of q_type and k_type, or any type of codes */
