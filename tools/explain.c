@@ -9,7 +9,7 @@ static const char usage[] =
     "Tells which backend and kernel would run a problem, how it would be cut, and for every other\n"
     "backend the one condition that excludes it, or that it costs more: estimates for one core\n"
     "and a sequence of the lengths that are said, not of yours. Nothing is computed.\n"
-    "Exit status: 0; 2 bad usage; 3 every backend refuses.";
+    "Exit status: 0; 1 what it says cannot be written; 2 bad usage; 3 every backend refuses.";
 
 /* Reads a count; `otherwise` is its value if the option is absent. */
 static int count_option(const heed_cli_option *options, const char *name, int64_t otherwise,

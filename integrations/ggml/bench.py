@@ -95,6 +95,8 @@ def main():
     o = options.parse_args()
     if not o.prompt and not o.generate:
         options.error("--prompt 0 and --generate 0 leave nothing to measure")
+    if not os.path.isfile(o.model):  # before llama.cpp is fetched and built
+        options.error(f"there is no file {o.model}")
     if set(os.environ.get("HEED_GGML", "").split(",")) == {"off"}:
         options.error("HEED_GGML=off leaves both runs to ggml")
     rows = []

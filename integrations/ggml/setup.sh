@@ -89,7 +89,7 @@ ggml_cases()
 {
     local built=$out/ggml-build run="GGML_BACKEND_PATH=$out/$ggml_in/integrations/ggml/libggml-heed.so $out/ggml-build"
     local few="HEED_PLUGIN_PATH=$PWD/$built HEED_BACKEND"
-    local bench="HEED_GGML_BUILD=$PWD/$built/bench integrations/ggml/bench.py none --depths 0 --turns 1"
+    local bench="HEED_GGML_BUILD=$PWD/$built/bench integrations/ggml/bench.py README.md --depths 0 --turns 1"
     local ops="$run/test-backend-ops" products="HEED_GGML=matmul:all $run/test-backend-ops"
     each ggml "$run/models $built/gguf/*.gguf" "$run/op_test" "$run/product_test" \
         "HEED_BACKEND=naiv $run/op_test few 2>&1 | grep -c \"^heed: backend 'naiv'\\|is not loaded\" | grep -qx 2" \
@@ -98,6 +98,7 @@ ggml_cases()
         "python3 integrations/ggml/bench.py none --turns 0 2>&1 | grep -q 'argument --turns'" \
         "python3 integrations/ggml/bench.py none --depths 0,x 2>&1 | grep -q 'argument --depths'" \
         "python3 integrations/ggml/bench.py none --prompt 0 --generate 0 2>&1 | grep -q 'nothing to measure'" \
+        "python3 integrations/ggml/bench.py none 2>&1 | grep -q 'there is no file none'" \
         "python3 integrations/ggml/make_gguf.py $built/none --layers 0 2>&1 | grep -q 'argument --layers'" \
         "python3 integrations/ggml/make_gguf.py $built/none --heads 4 --kv-heads 3 2>&1 | grep -q 'multiple of --kv-heads, 3'" \
         "python3 integrations/ggml/make_gguf.py $built/none --heads 1 --dim 20 --type q8_0 2>&1 | grep -q 'is 20: rows of q8_0'" \

@@ -84,6 +84,13 @@ def programs(tools):
         asked.returncode == 2 and asked.stderr.startswith("Usage: tools/demo ") and not asked.stdout,
         f"tools/demo with a file and no text: {asked}",
     )
+    asked = subprocess.run(
+        [from_elsewhere(tools / "demo"), "none.txt", "a text"], capture_output=True, text=True, cwd=harness.folder
+    )
+    check(
+        asked.returncode == 2 and asked.stderr == "tools/demo: none.txt cannot be read\n" and not asked.stdout,
+        f"tools/demo with a file that is not there: {asked}",
+    )
     # Without a path to any program but sed it cannot have installed or built anything.
     folder = pathlib.Path(harness.folder) / "sed alone"
     folder.mkdir()
